@@ -1,0 +1,57 @@
+# The door: every target makes the virtual environment it needs. Only Python >= 3.11 and a C++ compiler are assumed.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+OUT    ?= gpu-out
+
+.PHONY: demo test check full fuzz bench gpu docs clean
+
+demo: $(VENV)/.demo
+	$(BIN)/kernelmill demo
+
+test: $(VENV)/.dev
+	$(BIN)/pytest -n 2 -m "not slow and not cuda"
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -q tests/test_tiny.py tests/null
+
+full: $(VENV)/.dev
+	$(BIN)/pytest -n 2 -m "not cuda"
+
+fuzz: $(VENV)/.dev
+	KERNELMILL_FUZZ_PROGRAMS=20000 $(BIN)/pytest -n 2 tests/cpu/test_fuzz.py
+
+bench: $(VENV)/.bench
+	$(BIN)/python benchmarks/run.py
+
+gpu: $(VENV)/.dev
+	$(BIN)/pytest -m cuda tests/cuda --family=$(FAMILY) --out=$(OUT)
+
+docs: $(VENV)/.dev
+	$(BIN)/pytest -q tests/test_docs.py
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info demo-output
+
+# One stamp an installation; a change of pyproject.toml or of the extension installs again.
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+
+NATIVE := setup.py $(wildcard src/kernelmill/*.c) $(wildcard src/kernelmill/host/*.c)
+
+$(VENV)/.demo: $(VENV)/bin/python pyproject.toml $(NATIVE)
+	$(BIN)/python -m pip install --quiet --editable '.[demo]'
+	touch $@
+
+$(VENV)/.dev: $(VENV)/bin/python pyproject.toml $(NATIVE)
+	$(BIN)/python -m pip install --quiet --editable '.[demo]' --group test --group check
+	touch $@
+
+$(VENV)/.bench: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --group bench
+	touch $@

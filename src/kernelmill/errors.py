@@ -1,0 +1,140 @@
+"""The exception tree of kernelmill; every error carries a hint. No checks live here, only the types.
+
+KernelmillError
+├── ConfigError            a setting that cannot be used           (also ValueError)
+├── OperatorError          the operator language refuses a program (also TypeError)
+├── CompileError           a compiler failed, hung or is absent
+│   └── ToolchainError     no usable compiler was found
+├── ArgumentError          a call that cannot be carried out       (also ValueError)
+│   ├── DTypeError         a dtype that is wrong or not served     (also TypeError)
+│   └── ShapeError         shapes that do not fit each other
+├── DeviceError            a device that is absent or refuses      (also RuntimeError)
+├── MissingExtraError      an optional dependency is not installed (also ImportError)
+└── NotImplementedHere     a path that a backend does not have     (also NotImplementedError)
+
+A value of a Python scalar that its dtype cannot hold raises the built-in OverflowError, as NumPy does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = [
+    "ArgumentError",
+    "CacheWarning",
+    "CompileError",
+    "ConfigError",
+    "DTypeError",
+    "DeviceError",
+    "KernelmillError",
+    "MissingExtraError",
+    "NotImplementedHere",
+    "OperatorError",
+    "ShapeError",
+    "SourceSpan",
+    "ToolchainError",
+]
+
+
+class KernelmillError(Exception):
+    """Base of all errors that kernelmill raises on purpose.
+
+    `message` says what was asked, what was found and the limit; `hint` names the next step.
+    """
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n\nhint: {self.hint}" if self.hint else self.message
+
+
+class ConfigError(KernelmillError, ValueError):
+    """An environment variable or setting holds a value that cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSpan:
+    """A place in the user's Python source.
+
+    `line` counts from 1 as editors do, `column` and `end_column` from 0; `text` is that line.
+    """
+
+    filename: str
+    line: int
+    column: int
+    end_column: int
+    text: str
+
+    def caret(self) -> str:
+        """Return the file, the line and a caret under the place, in three lines."""
+        width = max(1, self.end_column - self.column)
+        body = self.text.rstrip("\n")
+        width = min(width, max(1, len(body) - self.column))
+        return (
+            f'  File "{self.filename}", line {self.line}\n'
+            f"    {body}\n"
+            f"    {' ' * self.column}{'^' * width}"
+        )
+
+
+class OperatorError(KernelmillError, TypeError):
+    """The operator language refuses a program; shows the user's line with a caret."""
+
+    def __init__(self, message: str, *, span: SourceSpan | None = None, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.span = span
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        if self.span is None:
+            return text
+        head, _, tail = text.partition("\n\n")
+        place = f"{head}\n{self.span.caret()}"
+        return f"{place}\n\n{tail}" if tail else place
+
+
+class CompileError(KernelmillError):
+    """A compiler failed, hung or printed what we cannot read; `log` is its own output."""
+
+    def __init__(self, message: str, *, log: str = "", hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.log = log
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return f"{text}\n\n{self.log.rstrip()}" if self.log else text
+
+
+class ToolchainError(CompileError):
+    """No usable compiler was found."""
+
+
+class ArgumentError(KernelmillError, ValueError):
+    """An argument of a call cannot be used; names the argument, what was found and the limit."""
+
+
+class DTypeError(ArgumentError, TypeError):
+    """A dtype is wrong for this call, or not served by this backend."""
+
+
+class ShapeError(ArgumentError):
+    """Shapes do not fit each other."""
+
+
+class DeviceError(KernelmillError, RuntimeError):
+    """A device is absent, lost, or not the one where the arrays live."""
+
+
+class MissingExtraError(KernelmillError, ImportError):
+    """An optional dependency is not installed; the hint is the `pip install` line."""
+
+
+class NotImplementedHere(KernelmillError, NotImplementedError):  # noqa: N818 - a refusal, not a fault
+    """A backend, dtype or path does not implement what was asked."""
+
+
+class CacheWarning(UserWarning):
+    """The cache found a corrupt entry or had to fall back to another directory."""
