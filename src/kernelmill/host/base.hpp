@@ -67,7 +67,7 @@ KM_INL u16 f16_bits_of(f32 value) {
   u32 normal = (a + 0xc8000fffu + ((a >> 13) & 1u)) >> 13;                        // exponent rebased, tie to even
   u32 tiny = bit_cast<u32>(bit_cast<f32>(a) + 0.5f) - 0x3f000000u;                // the adder does the rounding
   u32 payload = (a >> 13) & 0x3ffu;
-  u32 special = 0x7c00u | ((a > 0x7f800000u) & (payload == 0) ? 1u : payload);
+  u32 special = 0x7c00u | (a > 0x7f800000u ? (payload == 0 ? 1u : payload) : 0u);
   u32 finite = a < 0x38800000u ? tiny : normal;
   return (u16)(sign | (a >= 0x47800000u ? special : finite));
 }
