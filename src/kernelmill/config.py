@@ -302,7 +302,7 @@ def get_config() -> Config:
     Examples
     --------
     >>> from kernelmill.config import get_config
-    >>> get_config().native
+    >>> get_config() is get_config()
     True
     """
     return reload() if _current is None else _current
@@ -406,7 +406,8 @@ class UnknownVariable:
 def unknown_variables() -> tuple[UnknownVariable, ...]:
     """Return the `KERNELMILL_*` variables that are set and unknown, sorted.
 
-    `kernelmill doctor` shows them. Nothing warns of them at import: a variable of a newer version is no fault.
+    `kernelmill doctor` shows them. Nothing warns of them at import: a variable of a newer version
+    is no fault.
     """
     import difflib  # noqa: PLC0415 - for people who look for a fault; not a cost of every import
 
