@@ -1,4 +1,4 @@
-"""The exception tree of kernelmill; every error carries a hint. No checks live here, only the types.
+"""The exception tree of kernelmill; every error carries a hint. No checks live here.
 
 KernelmillError
 ├── ConfigError            a setting that cannot be used           (also ValueError)
@@ -12,7 +12,7 @@ KernelmillError
 ├── MissingExtraError      an optional dependency is not installed (also ImportError)
 └── NotImplementedHere     a path that a backend does not have     (also NotImplementedError)
 
-A value of a Python scalar that its dtype cannot hold raises the built-in OverflowError, as NumPy does.
+A Python scalar that its dtype cannot hold raises an OverflowError, as NumPy does.
 """
 
 from __future__ import annotations

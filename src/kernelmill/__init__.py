@@ -1,0 +1,1 @@
+"""kernelmill: write, run, build, version, lock and ship compute kernels from Python."""

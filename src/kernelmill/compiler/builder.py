@@ -1,0 +1,431 @@
+"""The public way to build IR: converts operands by the promotion rules and folds constants.
+
+The front end, fused array expressions and library code all build IR through here; the node classes
+are in `ir.py`, the typing rules in `intrinsics.py`.
+
+>>> from kernelmill.compiler.builder import FunctionBuilder
+>>> from kernelmill.dtypes import float32
+>>> f = FunctionBuilder("scaled_sum", [("a", float32), ("b", float32)])
+>>> f.return_(f.apply("add", f.apply("mul", f.param(0), f.const(2)), f.param(1)))
+>>> f.finish().result
+kernelmill.float32
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+from typing import TYPE_CHECKING, Final
+
+from kernelmill.compiler.intrinsics import OPERATIONS, OperationError
+from kernelmill.compiler.ir import (
+    Apply,
+    Assign,
+    Break,
+    Call,
+    Capture,
+    Cast,
+    Const,
+    Continue,
+    Expr,
+    For,
+    Function,
+    GetField,
+    GetItem,
+    If,
+    Local,
+    MakeStruct,
+    MakeTuple,
+    Param,
+    Return,
+    Select,
+    Stmt,
+    While,
+)
+from kernelmill.dtypes import (
+    DType,
+    StructType,
+    TupleType,
+    Type,
+    WeakType,
+    bool_,
+    int64,
+    promote,
+    storage,
+    weak_complex,
+    weak_float,
+    weak_int,
+)
+from kernelmill.errors import DTypeError, OperatorError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from kernelmill.errors import SourceSpan
+
+__all__ = ["FunctionBuilder", "ScalarOverflowError", "convert", "join", "weak_type_of"]
+
+
+class ScalarOverflowError(OperatorError, OverflowError):
+    """A Python integer does not fit the type it meets; NumPy raises OverflowError there."""
+
+
+def weak_type_of(value: object) -> Type:
+    """Return the type of a Python scalar: bool is strong, int, float and complex are weak."""
+    if isinstance(value, bool):
+        return bool_
+    for python, weak in ((int, weak_int), (float, weak_float), (complex, weak_complex)):
+        if isinstance(value, python):
+            return weak
+    raise DTypeError(f"{value!r} is not a scalar of the operator language")
+
+
+def join(types: Sequence[Type]) -> Type:
+    """Return the one type for values that meet where control flow meets, or raise DTypeError."""
+    joined = types[0]
+    for type_ in types[1:]:
+        if isinstance(joined, TupleType) and isinstance(type_, TupleType):
+            if len(joined.items) != len(type_.items):
+                raise DTypeError(f"tuples of {len(joined.items)} and {len(type_.items)} items meet")
+            pairs = zip(joined.items, type_.items, strict=True)
+            joined = TupleType(tuple(join(pair) for pair in pairs))
+        else:
+            joined = promote(joined, type_)
+    return joined
+
+
+def convert(value: Expr, wanted: Type) -> Expr:
+    """Return `value` as `wanted`: itself, a folded constant, item by item, or a Cast.
+
+    Raises ScalarOverflowError when a Python integer does not fit an integer type, and DTypeError
+    when a struct meets another type.
+    """
+    found = value.type
+    if found == wanted:
+        return value
+    if isinstance(found, TupleType) and isinstance(wanted, TupleType):
+        if len(found.items) != len(wanted.items):
+            raise DTypeError(f"expects {len(wanted.items)} values, got {len(found.items)}")
+        items = [convert(tuple_item(value, i), t) for i, t in enumerate(wanted.items)]
+        return MakeTuple(tuple(items), TupleType(tuple(i.type for i in items)))
+    if isinstance(found, (StructType, TupleType)) or isinstance(wanted, (StructType, TupleType)):
+        raise DTypeError(f"expects {wanted}, got {found}")
+    if isinstance(value, Const) and isinstance(found, WeakType):
+        folded = _fold_conversion(value.value, wanted)
+        if folded is not None:
+            return folded
+    return Cast(value, wanted)
+
+
+def _fold_conversion(value: complex, wanted: DType | WeakType) -> Const | None:
+    """Convert a Python scalar to an integer, float64 or weak type; None leaves it to the Cast."""
+    if isinstance(value, int) and isinstance(wanted, DType) and wanted.is_integer:
+        if not wanted.min <= value <= wanted.max:
+            raise ScalarOverflowError(
+                f"Python integer {value} out of bounds for {wanted}",
+                hint=f"{wanted} holds {wanted.min} to {wanted.max}; widen the other operand first",
+            )
+        return Const(value, wanted)
+    if isinstance(value, int) and wanted.kind == "float":
+        try:
+            return _float_const(float(value), wanted)
+        except OverflowError:
+            raise ScalarOverflowError(f"Python integer {value} is too large for {wanted}") from None
+    if isinstance(value, float) and wanted.kind == "float":
+        return _float_const(value, wanted)
+    return None
+
+
+def _float_const(value: float, wanted: DType | WeakType) -> Const | None:
+    """float64 and weak floats hold any Python float; narrower ones are rounded by the Cast."""
+    return Const(value, wanted) if storage(wanted).itemsize == 8 else None  # type: ignore[union-attr]  # noqa: PLR2004 - scalars only; 8 bytes is float64
+
+
+def tuple_item(value: Expr, index: int) -> Expr:
+    """Return one item of a tuple value, without a node where it is known."""
+    if isinstance(value, MakeTuple):
+        return value.values[index]
+    assert isinstance(value.type, TupleType)
+    return GetItem(value, index, value.type.items[index])
+
+
+# Python's own arithmetic on two weak constants: exact integers, IEEE doubles.
+_FOLDS: Final[dict[str, Callable[..., object]]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "truediv": operator.truediv,
+    "floordiv": operator.floordiv, "mod": operator.mod, "pow": operator.pow, "neg": operator.neg,
+    "pos": operator.pos, "and": operator.and_, "or": operator.or_, "xor": operator.xor,
+    "invert": operator.invert, "lshift": operator.lshift, "rshift": operator.rshift, "abs": abs,
+    "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
+    "eq": operator.eq, "ne": operator.ne,
+}  # fmt: skip
+_MAX_FOLDED_BITS: Final = 4096
+
+
+def _fold(op: str, args: tuple[Expr, ...]) -> Const | None:
+    """Compute an operation on Python literals as Python does; None where it cannot or may not."""
+    python = _FOLDS.get(op)
+    values = [a.value for a in args if isinstance(a, Const) and isinstance(a.type, WeakType)]
+    if python is None or len(values) != len(args):
+        return None
+    if op in ("pow", "lshift") and _is_huge(values):
+        return None
+    try:
+        result = python(*values)
+    except (ArithmeticError, ValueError, TypeError):
+        return None  # the operation's own definition stands in for the exception
+    return Const(result, weak_type_of(result))  # type: ignore[arg-type]  # a bool, int, float or complex
+
+
+def _is_huge(values: Sequence[complex]) -> bool:
+    return any(isinstance(v, int) and abs(v) > _MAX_FOLDED_BITS for v in values)
+
+
+class FunctionBuilder:
+    """Builds one function. Expression methods return nodes; statement methods append to a block."""
+
+    def __init__(self, name: str, params: Sequence[tuple[str, Type]]) -> None:
+        self.name = name
+        self.params = tuple(params)
+        self._locals: dict[str, Type] = {}
+        self._blocks: list[list[Stmt]] = [[]]
+        self._returns: list[Type] = []
+        self.span: SourceSpan | None = None
+
+    # ------------------------------------------------------------------ expressions
+
+    def param(self, index: int) -> Param:
+        """Return an argument of the function."""
+        return Param(index, self.params[index][1])
+
+    @staticmethod
+    def const(value: complex, type_: Type | None = None) -> Expr:
+        """Return a literal; a Python scalar is weak (bool is strong) unless `type_` is given."""
+        made = Const(value, weak_type_of(value))
+        return made if type_ is None else convert(made, type_)
+
+    @staticmethod
+    def capture(index: int, type_: Type) -> Capture:
+        """Return a captured scalar, by slot."""
+        return Capture(index, type_)
+
+    @staticmethod
+    def apply(op: str, *args: Expr) -> Expr:
+        """Return an operation of the table on operands converted by its rule.
+
+        Raises OperatorError when the operation is not defined for these types.
+        """
+        folded = _fold(op, args)
+        if folded is not None:
+            return folded
+        try:
+            wanted, result = OPERATIONS[op].signature(tuple(a.type for a in args))
+        except OperationError as error:
+            types = " and ".join(str(a.type) for a in args)
+            raise OperatorError(f"`{OPERATIONS[op].symbol or op}` {error} ({types})") from error
+        decided = _decide_comparison(op, args)
+        if decided is not None:
+            return decided
+        converted = tuple(convert(a, t) for a, t in zip(args, wanted, strict=True))
+        return _simplify(Apply(op, converted, result))
+
+    @staticmethod
+    def cast(value: Expr, type_: Type) -> Expr:
+        """Return an explicit conversion, as `np.float32(x)`; integers wrap."""
+        if value.type == type_:
+            return value
+        if isinstance(value, Const) and isinstance(value.type, WeakType):
+            return convert(value, type_)
+        return Cast(value, type_)
+
+    def select(self, condition: Expr, then: Expr, orelse: Expr) -> Expr:
+        """Return `then if condition else orelse`, both converted to their joined type."""
+        joined = join((then.type, orelse.type))
+        return Select(self.truth(condition), convert(then, joined), convert(orelse, joined), joined)
+
+    def truth(self, value: Expr) -> Expr:
+        """Return the truth of a scalar as bool."""
+        if isinstance(value, Const):
+            return Const(bool(value.value), bool_)
+        return value if value.type == bool_ else self.apply("truth", value)
+
+    @staticmethod
+    def field(value: Expr, name: str) -> Expr:
+        """Return a field of a struct value."""
+        assert isinstance(value.type, StructType)
+        found = value.type.field(name)
+        if found is None:
+            names = ", ".join(f.name for f in value.type.fields)
+            raise OperatorError(
+                f"struct {value.type} has no field `{name}`", hint=f"its fields are {names}"
+            )
+        if isinstance(value, MakeStruct):
+            return value.values[value.type.fields.index(found)]
+        return GetField(value, name, found.type)
+
+    @staticmethod
+    def make_struct(type_: StructType, values: Sequence[Expr]) -> Expr:
+        """Return a struct; values are converted to the types of the fields."""
+        converted = tuple(
+            FunctionBuilder.cast(v, f.type) if isinstance(f.type, DType) else convert(v, f.type)
+            for v, f in zip(values, type_.fields, strict=True)
+        )
+        return MakeStruct(converted, type_)
+
+    @staticmethod
+    def make_tuple(values: Sequence[Expr]) -> Expr:
+        """Return a tuple of values."""
+        return MakeTuple(tuple(values), TupleType(tuple(v.type for v in values)))
+
+    @staticmethod
+    def call(function: Function, args: Sequence[Expr]) -> Expr:
+        """Return a call of a finished function; arguments are converted to its parameter types."""
+        pairs = zip(args, function.params, strict=True)
+        converted = tuple(convert(a, t) for a, (_, t) in pairs)
+        return Call(function.name, converted, function.result)
+
+    # ------------------------------------------------------------------ statements
+
+    def declare(self, name: str, type_: Type) -> str:
+        """Declare a local variable under a free name made from `name`; return that name."""
+        free, count = name, 1
+        while free in self._locals:
+            count += 1
+            free = f"{name}_{count}"
+        self._locals[free] = type_
+        return free
+
+    def retype(self, name: str, type_: Type) -> None:
+        """Change the type of a local that nothing has been assigned to yet."""
+        self._locals[name] = type_
+
+    def local(self, name: str) -> Local:
+        """Return the value of a local variable."""
+        return Local(name, self._locals[name])
+
+    def assign(self, name: str, value: Expr) -> None:
+        """Give a local a value, converted to its type."""
+        self._emit(Assign(name, convert(value, self._locals[name]), self.span))
+
+    def return_(self, value: Expr) -> None:
+        """Leave the function; `finish` converts all returned values to their joined type."""
+        self._returns.append(value.type)
+        self._emit(Return(value, self.span))
+
+    def break_(self) -> None:
+        """Leave the innermost loop."""
+        self._emit(Break(self.span))
+
+    def continue_(self) -> None:
+        """Go to the next turn of the innermost loop."""
+        self._emit(Continue(self.span))
+
+    def if_(self, condition: Expr, then: Sequence[Stmt], orelse: Sequence[Stmt] = ()) -> None:
+        """Append an if statement whose blocks were collected with `block()`."""
+        self._emit(If(self.truth(condition), tuple(then), tuple(orelse), self.span))
+
+    def for_(self, name: str, bounds: tuple[Expr, Expr, Expr], body: Sequence[Stmt]) -> None:
+        """Append `for name in range(*bounds)`; `name` is a declared local of type weak int."""
+        start, stop, step = (_range_bound(b) for b in bounds)
+        self._emit(For(name, start, stop, step, tuple(body), self.span))
+
+    def while_(self, condition: Expr, body: Sequence[Stmt]) -> None:
+        """Append a while loop."""
+        self._emit(While(self.truth(condition), tuple(body), self.span))
+
+    @contextlib.contextmanager
+    def block(self) -> Iterator[list[Stmt]]:
+        """Collect the statements made inside the `with` into the yielded list."""
+        self._blocks.append([])
+        try:
+            yield self._blocks[-1]
+        finally:
+            self._blocks.pop()
+
+    def _emit(self, statement: Stmt) -> None:
+        self._blocks[-1].append(statement)
+
+    # ------------------------------------------------------------------ the end
+
+    def finish(self) -> Function:
+        """Return the function; its result type is joined over all returns, unused locals are gone."""
+        result = join(self._returns)
+        body = _retype_returns(tuple(self._blocks[0]), result)
+        used = _assigned(body)
+        kept = tuple((n, t) for n, t in self._locals.items() if n in used)
+        return Function(self.name, self.params, result, kept, body)
+
+
+def _range_bound(value: Expr) -> Expr:
+    """Convert a bound of a range to a weak int; integers of any type are taken."""
+    type_ = value.type
+    if isinstance(type_, (DType, WeakType)) and type_.kind in ("int", "uint", "bool"):
+        return value if type_ == weak_int else Cast(value, weak_int)
+    raise OperatorError(
+        f"range() expects integers, got {type_}", hint="write int(x) to drop the fraction"
+    )
+
+
+def _retype_returns(block: tuple[Stmt, ...], result: Type) -> tuple[Stmt, ...]:
+    made: list[Stmt] = []
+    for statement in block:
+        match statement:
+            case Return(value, span):
+                made.append(Return(convert(value, result), span))
+            case If(condition, then, orelse, span):
+                parts = (_retype_returns(then, result), _retype_returns(orelse, result))
+                made.append(If(condition, *parts, span))
+            case For(name, start, stop, step, body, span):
+                made.append(For(name, start, stop, step, _retype_returns(body, result), span))
+            case While(condition, body, span):
+                made.append(While(condition, _retype_returns(body, result), span))
+            case _:
+                made.append(statement)
+    return tuple(made)
+
+
+def _assigned(block: tuple[Stmt, ...]) -> set[str]:
+    names: set[str] = set()
+    for statement in block:
+        match statement:
+            case Assign(name=name):
+                names.add(name)
+            case If(then=then, orelse=orelse):
+                names |= _assigned(then) | _assigned(orelse)
+            case For(name=name, body=body):
+                names |= {name} | _assigned(body)
+            case While(body=body):
+                names |= _assigned(body)
+    return names
+
+
+# Both sides of a comparison with an integer that int64 cannot hold: the answer is known.
+_BELOW: Final = {"lt": True, "le": True, "gt": False, "ge": False, "eq": False, "ne": True}
+_MIRROR: Final = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
+
+
+def _decide_comparison(op: str, args: tuple[Expr, ...]) -> Const | None:
+    """Decide `x < 2**70`: a Python integer outside the operand's type is compared exactly."""
+    if op not in _BELOW:
+        return None
+    left, right = args
+    for side, literal, name in ((left, right, op), (right, left, _MIRROR[op])):
+        if not (isinstance(literal, Const) and literal.type == weak_int):
+            continue
+        limits = side.type if isinstance(side.type, DType) else int64
+        value = literal.value
+        assert isinstance(value, int)
+        if limits.is_integer and not limits.min <= value <= limits.max:
+            below = value > limits.max
+            return Const(_BELOW[name] if below else _BELOW[_MIRROR[name]], bool_)
+    return None
+
+
+def _simplify(node: Apply) -> Expr:
+    """Write `x ** 2` as a product, exactly as NumPy does."""
+    match node:
+        case Apply("pow", (base, Const(value=2)), type_):
+            return Apply("square", (base,), type_)
+        case Apply("pow", (base, Cast(Const(value=2)))):
+            return Apply("square", (base,), node.type)
+        case _:
+            return node
