@@ -1,0 +1,1 @@
+"""Primitives over whole arrays, one file a family; `plan.py` is the one place that launches."""

@@ -1,0 +1,236 @@
+"""Shapes and strides of the operands of one call: broadcast, sorted, merged, classified.
+
+Pure arithmetic on tuples; no arrays and no pointers live here. Strides are in bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from kernelmill.errors import ShapeError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = [
+    "MAX_DIMS",
+    "Layout",
+    "Operand",
+    "Pattern",
+    "ReductionLayout",
+    "broadcast",
+    "c_strides",
+    "elementwise",
+    "memory_order",
+    "normalize_axes",
+    "reduction",
+]
+
+Pattern: TypeAlias = Literal["contiguous", "broadcast", "strided", "transposed"]
+
+# Dimensions that a kernel walks, after merging; the same number stands in host/abi.hpp.
+MAX_DIMS: Final = 8
+# A tile pays from this extent on in both dimensions.
+_TILE_EXTENT: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """Shape, strides and itemsize of one array, strides and itemsize in bytes."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    itemsize: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A loop nest: `shape` outermost first, strides and innermost pattern of each operand."""
+
+    shape: tuple[int, ...]
+    strides: tuple[tuple[int, ...], ...]
+    patterns: tuple[Pattern, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReductionLayout:
+    """The loop nest of a reduction: kept dimensions, then reduced ones, each outermost first."""
+
+    kept: tuple[int, ...]
+    reduced: tuple[int, ...]
+    kept_strides: tuple[tuple[int, ...], ...]
+    reduced_strides: tuple[tuple[int, ...], ...]
+
+
+def broadcast(names: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """Return the common shape by NumPy's rule; raises ShapeError naming the first two that differ.
+
+    Examples
+    --------
+    >>> broadcast(["a", "b"], [(3, 1), (4,)])
+    (3, 4)
+    """
+    rank = max((len(s) for s in shapes), default=0)
+    result = [1] * rank
+    owner = [""] * rank
+    for name, shape in zip(names, shapes, strict=True):
+        for axis, extent in enumerate(shape, start=rank - len(shape)):
+            if extent == 1 or extent == result[axis]:
+                continue
+            if result[axis] != 1:
+                given = dict(zip(names, shapes, strict=True))
+                other = owner[axis]
+                raise ShapeError(
+                    f"shapes do not broadcast: `{other}` has {given[other]}, `{name}` has {shape}",
+                    hint="extents must be equal, or 1, counted from the last axis",
+                )
+            result[axis], owner[axis] = extent, name
+    return tuple(result)
+
+
+def c_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
+    """Return the strides of a C-contiguous array, in bytes."""
+    strides = [itemsize] * len(shape)
+    for axis in range(len(shape) - 2, -1, -1):
+        strides[axis] = strides[axis + 1] * max(1, shape[axis + 1])
+    return tuple(strides)
+
+
+def memory_order(shape: Sequence[int], operands: Sequence[Operand]) -> tuple[int, ...]:
+    """Return the axes, largest stride first, as the first operand that tells them apart has them.
+
+    An axis along which an operand does not move says nothing; ties keep the order of the axes.
+    """
+    spread = [_spread(operand, len(shape)) for operand in operands]
+
+    def key(axis: int) -> tuple[int, ...]:
+        return tuple(-strides[axis] for strides in spread)
+
+    return tuple(sorted(range(len(shape)), key=key))
+
+
+def _spread(operand: Operand, rank: int) -> tuple[int, ...]:
+    """Return the strides in `rank` dimensions, 0 where the operand is broadcast."""
+    lead = rank - len(operand.shape)
+    own = (s if n != 1 else 0 for n, s in zip(operand.shape, operand.strides, strict=True))
+    return (0,) * lead + tuple(own)
+
+
+def elementwise(
+    shape: tuple[int, ...], inputs: Sequence[Operand], outputs: Sequence[Operand]
+) -> Layout:
+    """Return the loop nest of an element-wise call over `shape`, which all operands broadcast to.
+
+    Dimensions are sorted by the outputs' strides, so writes are as sequential as they can be, and
+    merged where every operand allows it. Raises ShapeError above `MAX_DIMS` merged dimensions.
+    """
+    operands = [*inputs, *outputs]
+    spread = [_spread(o, len(shape)) for o in operands]
+    ranked = [*outputs, *inputs]
+    axes = [a for a in _by_stride(shape, ranked) if shape[a] != 1]
+    merged = _merge([(shape[a], tuple(s[a] for s in spread)) for a in axes])
+    _check_rank(len(merged), len(shape))
+    extents = tuple(n for n, _ in merged)
+    strides = tuple(tuple(s[k] for _, s in merged) for k in range(len(operands)))
+    count = len(inputs)
+    patterns = tuple(
+        _pattern(extents, strides[k], o.itemsize, may_tile=k < count)
+        for k, o in enumerate(operands)
+    )
+    return Layout(extents, strides, patterns)
+
+
+def _by_stride(shape: tuple[int, ...], operands: Sequence[Operand]) -> tuple[int, ...]:
+    spread = [_spread(o, len(shape)) for o in operands]
+    return tuple(sorted(range(len(shape)), key=lambda axis: tuple(-abs(s[axis]) for s in spread)))
+
+
+Dimension: TypeAlias = "tuple[int, tuple[int, ...]]"
+
+
+def _merge(dimensions: list[Dimension]) -> list[Dimension]:
+    """Join neighbours that every operand crosses in one step; items are (extent, strides)."""
+    merged: list[Dimension] = []
+    for extent, strides in dimensions:
+        if merged:
+            outer_extent, outer = merged[-1]
+            if all(o == s * extent for o, s in zip(outer, strides, strict=True)):
+                merged[-1] = (outer_extent * extent, strides)
+                continue
+        merged.append((extent, strides))
+    return merged
+
+
+def _check_rank(merged: int, given: int) -> None:
+    if merged > MAX_DIMS:
+        raise ShapeError(
+            f"{given} dimensions with these strides leave {merged} to walk, "
+            f"the limit is {MAX_DIMS}",
+            hint="copy the array to C order: `np.ascontiguousarray(x)`",
+        )
+
+
+def _pattern(
+    shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, *, may_tile: bool
+) -> Pattern:
+    if not shape or strides[-1] == itemsize:
+        return "contiguous"
+    if strides[-1] == 0:
+        return "broadcast"
+    tall = len(shape) > 1 and min(shape[-2:]) >= _TILE_EXTENT
+    if may_tile and tall and strides[-2] == itemsize:
+        return "transposed"
+    return "strided"
+
+
+def normalize_axes(axis: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
+    """Return the reduced axes, non-negative and sorted; None means all.
+
+    Raises ShapeError for an axis out of range or named twice.
+    """
+    if axis is None:
+        return tuple(range(rank))
+    wanted = (axis,) if isinstance(axis, int) else tuple(axis)
+    for item in wanted:
+        if not -rank <= item < rank:
+            raise ShapeError(
+                f"axis {item} is out of range for an array of {rank} dimensions",
+                hint=f"axes are {-rank} to {rank - 1}" if rank else "a 0-d array has no axis",
+            )
+    found = sorted(item % rank for item in wanted)
+    if len(set(found)) != len(found):
+        raise ShapeError(f"axis {axis} names an axis twice")
+    return tuple(found)
+
+
+def reduction(
+    shape: tuple[int, ...], axes: tuple[int, ...], operands: Sequence[Operand], *, ordered: bool
+) -> ReductionLayout:
+    """Return the loop nest of a reduction of `operands`, broadcast to `shape`, over `axes`.
+
+    The order of the elements is part of the result: memory order of the first operands unless
+    `ordered`, which asks for the logical order of the axes.
+    """
+    spread = [_spread(o, len(shape)) for o in operands]
+    by_stride = _by_stride(shape, operands)
+    reduced = [a for a in (axes if ordered else by_stride) if a in axes and shape[a] != 1]
+    kept = [a for a in range(len(shape)) if a not in axes]
+    parts = []
+    for group in (kept, reduced):
+        parts.append(_merge([(shape[a], tuple(s[a] for s in spread)) for a in group]))
+        _check_rank(len(parts[-1]), len(shape))
+    kept_dims, reduced_dims = parts
+    count = range(len(operands))
+    return ReductionLayout(
+        tuple(n for n, _ in kept_dims),
+        tuple(n for n, _ in reduced_dims),
+        tuple(tuple(s[k] for _, s in kept_dims) for k in count),
+        tuple(tuple(s[k] for _, s in reduced_dims) for k in count),
+    )
+
+
+def count(shape: Sequence[int]) -> int:
+    """Return the number of elements."""
+    return math.prod(shape)
