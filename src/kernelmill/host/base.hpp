@@ -5,7 +5,9 @@
 
 // Usable on free functions and on members alike; every operator must end up inside the loop that calls it.
 #define KM_INL inline __attribute__((always_inline))
-#define KM_NOINL __attribute__((noinline))
+#define KM_HOT __attribute__((noinline, hot))
+// Control flow around the loops: compiled for size, which is what keeps a kernel's compile time short.
+#define KM_COLD __attribute__((noinline, cold))
 #define KM_R __restrict__
 #define KM_EXPORT extern "C" __attribute__((visibility("default")))
 #define KM_LIKELY(x) __builtin_expect(!!(x), 1)
@@ -28,6 +30,10 @@
 #define KM_VECTOR_BYTES 32
 #else
 #define KM_VECTOR_BYTES 16
+#endif
+
+#if !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wpacked-not-aligned"  // f16 and bf16 inside packed structs are meant
 #endif
 
 namespace km {
@@ -91,7 +97,8 @@ KM_INL f32 f32_to_odd(f64 value) {
   return bit_cast<f32>(value != value ? bits : odd);
 }
 
-struct f16 {
+// Packed, so that a packed struct may hold one at an odd address (a type with constructors is not packed otherwise).
+struct __attribute__((packed, aligned(2))) f16 {
   u16 bits;
   f16() = default;
   explicit KM_INL f16(f32 value) : bits(f16_bits_of(value)) {}
@@ -105,7 +112,7 @@ struct f16 {
   }
 };
 
-struct bf16 {
+struct __attribute__((packed, aligned(2))) bf16 {
   u16 bits;
   bf16() = default;
   explicit KM_INL bf16(f32 value) {
@@ -144,17 +151,42 @@ struct tuple7 { A f0; B f1; C f2; D f3; E f4; F f5; G f6; };
 template <class A, class B, class C, class D, class E, class F, class G, class H>
 struct tuple8 { A f0; B f1; C f2; D f3; E f4; F f5; G f6; H f7; };
 
+// Result K of an operator: a field of a tupleN, or the one value itself.
+template <int K, int N, class R>
+KM_INL auto result(const R& r) {
+  if constexpr (N == 1) return r;
+  else if constexpr (K == 0) return r.f0;
+  else if constexpr (K == 1) return r.f1;
+  else if constexpr (K == 2) return r.f2;
+  else if constexpr (K == 3) return r.f3;
+  else if constexpr (K == 4) return r.f4;
+  else if constexpr (K == 5) return r.f5;
+  else if constexpr (K == 6) return r.f6;
+  else return r.f7;
+}
+
+// indices_of<3> is indices<0, 1, 2>.
+template <int... K> struct indices {};
+#if defined(__clang__)
+template <class, int... K> using typed_indices = indices<K...>;
+template <int N> using indices_of = __make_integer_seq<typed_indices, int, N>;
+#else
+template <int N> using indices_of = indices<__integer_pack(N)...>;
+#endif
+
 // ---- memory: any address, any trivially copyable type ---------------------------------------------------------------------
+
+// Member access through this type assumes no alignment, and unlike memcpy leaves the fields of a struct in registers.
+template <class T>
+struct __attribute__((packed, may_alias)) unaligned {
+  T value;
+};
 
 // An element of an array may lie at any address (packed structs) and a stored bool may hold any byte.
 template <class T>
 struct element {
-  static KM_INL T load(const char* from) {
-    T value;
-    __builtin_memcpy(&value, from, sizeof(T));
-    return value;
-  }
-  static KM_INL void store(char* to, const T& value) { __builtin_memcpy(to, &value, sizeof(T)); }
+  static KM_INL T load(const char* from) { return ((const unaligned<T>*)from)->value; }
+  static KM_INL void store(char* to, const T& value) { ((unaligned<T>*)to)->value = value; }
 };
 template <>
 struct element<bool> {

@@ -1,0 +1,75 @@
+// layout.hpp - operands of a loop: element type, pattern along the innermost dimension, and the walk over the outer
+// dimensions.  What is computed per element is in transform.hpp and reduce.hpp.
+#pragma once
+#include "abi.hpp"
+
+namespace km {
+
+// How an operand moves when the innermost index grows by one.  Known at compile time, so that loops vectorise.
+enum Pattern : int {
+  contiguous,  // to the adjacent element
+  broadcast,   // not at all: stride 0
+  strided,     // by the stride of the call
+  transposed,  // by the stride of the call, while the dimension before is the contiguous one (transform only)
+};
+
+template <class T, int P>
+struct arg {
+  typedef T type;
+  static constexpr int pattern = P;
+  static constexpr i64 size = (i64)sizeof(T);
+};
+
+template <class... A> struct in {};
+template <class... A> struct out {};
+
+// Reads one operand along the innermost dimension.  A broadcast value is read once, before the loop.
+template <class A, int P = A::pattern>
+struct reader {
+  const char* at;
+  KM_INL reader(const char* p, i64) : at(p) {}
+  KM_INL typename A::type operator[](i64 i) const { return element<typename A::type>::load(at + i * A::size); }
+};
+template <class A>
+struct reader<A, strided> {
+  const char* at;
+  i64 stride;
+  KM_INL reader(const char* p, i64 s) : at(p), stride(s) {}
+  KM_INL typename A::type operator[](i64 i) const { return element<typename A::type>::load(at + i * stride); }
+};
+template <class A>
+struct reader<A, broadcast> {
+  typename A::type value;
+  KM_INL reader(const char* p, i64) : value(element<typename A::type>::load(p)) {}
+  KM_INL typename A::type operator[](i64) const { return value; }
+};
+
+template <class A>
+struct writer {
+  char* at;
+  i64 stride;
+  KM_INL writer(char* p, i64 s) : at(p), stride(A::pattern == strided ? s : A::size) {}
+  template <class V>
+  KM_INL void put(i64 i, const V& value) const {
+    if constexpr (A::pattern == strided) element<typename A::type>::store(at + i * stride, value);
+    else element<typename A::type>::store(at + i * A::size, value);
+  }
+};
+
+// Moves N pointers to position `step` of the dimensions [0, dims) of a call.
+template <int N>
+KM_COLD void seek(const Call* call, int dims, i64 step, char** p) {
+  for (int d = dims - 1; d >= 0 && step; d--) {
+    i64 i = step % call->shape[d];
+    step /= call->shape[d];
+    for (int k = 0; k < N; k++) p[k] += i * call->operands[k].strides[d];
+  }
+}
+
+KM_INL i64 extent_of(const Call* call, int first, int last) {
+  i64 n = 1;
+  for (int d = first; d < last; d++) n *= call->shape[d];
+  return n;
+}
+
+}  // namespace km

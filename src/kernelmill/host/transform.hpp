@@ -1,0 +1,158 @@
+// transform.hpp - element-wise operators: any number of inputs and outputs, any layout; reductions are in reduce.hpp.
+// The host passes collapsed dimensions, sorted so that the innermost one is the fastest for most operands.  Each output is
+// disjoint from the other operands or exactly one of the inputs.
+//
+//   km::transform<Op, km::in<km::arg<T, pattern>...>, km::out<km::arg<T, pattern>...>>::run(call, op);
+//
+// Op is trivially copyable and holds its captured scalars by value, so that they stay in registers inside the loop;
+// operator()(T...) const returns the one result or a km::tupleN of them.
+#pragma once
+#include "layout.hpp"
+#include "stream.hpp"
+
+namespace km {
+
+constexpr i64 task_elements = 32768;
+
+// ---- transposed operands: a tile is turned in the first-level cache, then read along its rows --------------------------
+
+constexpr i64 tile_bytes = 16384;
+template <class... T>
+constexpr i64 max_of(T... sizes) {
+  i64 most = 0;
+  ((most = (i64)sizes > most ? (i64)sizes : most), ...);
+  return most;
+}
+constexpr i64 clamp(i64 x, i64 low, i64 high) { return x < low ? low : (x > high ? high : x); }
+
+// Rows of a tile are contiguous in the transposed operand: at least four lines of them.
+constexpr i64 tile_rows(i64 size) { return clamp(256 / size, 8, 64); }
+constexpr i64 tile_columns(i64 size) { return clamp(tile_bytes / (tile_rows(size) * size), 8, 128); }
+
+// to[r * pitch + c] = from(r, c), where rows are adjacent and columns `stride` bytes apart in `from`.
+template <class T>
+KM_INL void turn(char* to, i64 pitch, const char* from, i64 stride, i64 rows, i64 columns) {
+  constexpr i64 size = (i64)sizeof(T);
+  i64 c = 0;
+  for (; c + 8 <= columns; c += 8)
+    for (i64 r = 0; r < rows; r++) {
+      const char* f = from + c * stride + r * size;
+      char* t = to + (r * pitch + c) * size;
+      T v[8];
+      KM_UNROLL_ALL
+      for (int k = 0; k < 8; k++) __builtin_memcpy(&v[k], f + k * stride, size);
+      __builtin_memcpy(t, v, 8 * size);
+    }
+  for (; c < columns; c++)
+    for (i64 r = 0; r < rows; r++) __builtin_memcpy(to + (r * pitch + c) * size, from + c * stride + r * size, size);
+}
+
+template <class Op, class In, class Out> struct transform;
+
+template <class Op, class... I, class... O>
+struct transform<Op, in<I...>, out<O...>> {
+  static constexpr int inputs = (int)sizeof...(I), outputs = (int)sizeof...(O), operands = inputs + outputs;
+  static constexpr i64 turned = max_of(I::pattern == transposed ? I::size : 0 ...);
+
+  // ---- one row ----------------------------------------------------------------------------------------------------
+
+  template <int... J>
+  static KM_INL void sweep(const Op op, i64 n, indices<J...>, writer<O>... to, reader<I>... from) {
+    KM_IVDEP
+    for (i64 i = 0; i < n; i++) {
+      const auto value = op(from[i]...);
+      (to.put(i, result<J, outputs>(value)), ...);
+    }
+  }
+  template <int... K, int... J>
+  static KM_INL void unpack(const Op& op, i64 n, char* const* p, const i64* s, indices<K...>, indices<J...> each) {
+    sweep(op, n, each, writer<O>(p[inputs + J], s[inputs + J])..., reader<I>(p[K], s[K])...);
+  }
+  static KM_HOT void row(const Op& op, i64 n, char* const* p, const i64* s) {
+    unpack(op, n, p, s, indices_of<inputs>(), indices_of<outputs>());
+  }
+
+  // ---- the whole array: blocks of rows of the two innermost dimensions ----------------------------------------------
+
+  struct Job {
+    const Call* call;
+    const Op& op;
+    i64 rows, columns, height, width, bands, across, group;
+    i64 s[operands], down[operands];  // strides of the innermost dimension and of the one before
+
+    KM_COLD Job(const Call* c, const Op& o) : call(c), op(o) {
+      int last = c->ndim - 1;
+      columns = last < 0 ? 1 : c->shape[last];
+      rows = last < 1 ? 1 : c->shape[last - 1];
+      for (int k = 0; k < operands; k++) {
+        s[k] = last < 0 ? 0 : c->operands[k].strides[last];
+        down[k] = last < 1 ? 0 : c->operands[k].strides[last - 1];
+      }
+      width = turned ? tile_columns(turned) : (columns < 2 * task_elements ? columns : task_elements);
+      height = turned ? tile_rows(turned) : larger(i64(1), task_elements / width);
+      across = ceil_div(columns, width);
+      bands = ceil_div(rows, height);
+      group = larger(i64(1), task_elements / (smaller(rows, height) * width));
+    }
+    KM_INL i64 blocks() const { return bands * across * extent_of(call, 0, call->ndim - 2); }
+
+    // One row, or the part of it that fits, computed in the first-level cache and streamed out.
+    KM_COLD void streamed_row(i64 n, char* const* p, Stage* stages) const {
+      constexpr i64 size[] = {I::size..., O::size...};
+      for (i64 done = 0, m; done < n; done += m) {
+        char* local[operands];
+        m = n - done;
+        for (int k = 0; k < operands; k++) {
+          local[k] = p[k] + done * s[k];
+          if (k < inputs) continue;
+          Stage& stage = stages[k - inputs];
+          local[k] = stage.open(local[k]);
+          m = smaller(m, stage.room() / size[k]);
+        }
+        row(op, m, local, s);
+        for (int k = inputs; k < operands; k++) stages[k - inputs].fill += m * size[k];
+      }
+    }
+
+    template <int... K>
+    KM_INL void turn_operands(char** p, i64* step, i64 h, i64 w, char (*turns)[tile_bytes], indices<K...>) const {
+      ((I::pattern == transposed ? (turn<typename I::type>(turns[K], width, p[K], s[K], h, w), p[K] = turns[K],
+                                    step[K] = width * I::size)
+                                 : 0),
+       ...);
+    }
+    KM_COLD void block(i64 index, Stage* stages, char (*turns)[tile_bytes]) const {
+      char* p[operands];
+      i64 step[operands], left = index % across * width, top = index / across % bands * height;
+      i64 h = smaller(height, rows - top), w = smaller(width, columns - left);
+      for (int k = 0; k < operands; k++) {
+        p[k] = call->operands[k].data + left * s[k] + top * down[k];
+        step[k] = down[k];
+      }
+      seek<operands>(call, call->ndim - 2, index / (across * bands), p);
+      if constexpr (turned != 0) turn_operands(p, step, h, w, turns, indices_of<inputs>());
+      for (; h > 0; h--) {
+        if (stages) streamed_row(w, p, stages);
+        else row(op, w, p, s);
+        for (int k = 0; k < operands; k++) p[k] += step[k];
+      }
+    }
+    KM_COLD void operator()(i64 begin, i64 end) const {
+      Stage stages[outputs];
+      alignas(64) char turns[turned ? inputs : 1][tile_bytes];
+      bool streams = call->flags & flag_stream;
+      i64 last = smaller(end * group, blocks());
+      for (i64 index = begin * group; index < last; index++) block(index, streams ? stages : nullptr, turns);
+      if (!streams) return;
+      for (Stage& stage : stages) stage.close();
+      stream_fence();
+    }
+  };
+
+  static KM_INL void run(const Call* call, const Op& op) {
+    Job job(call, op);
+    for_tasks(call, ceil_div(job.blocks(), job.group), job);
+  }
+};
+
+}  // namespace km
