@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-__all__ = ["KINDS", "Event", "Kind", "active", "emit", "listen", "subscribe"]
+__all__ = ["KINDS", "Event", "Kind", "active", "caller", "emit", "listen", "subscribe"]
 
 Kind = Literal["compile", "cache_hit", "cache_miss", "launch", "copy", "sync", "fallback"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
@@ -195,7 +195,7 @@ def emit(
     if not active or _delivery.running:
         return
     end = time.perf_counter()
-    file, line = _caller()
+    file, line = caller()
     event = Event(
         kind=kind,
         name=name,
@@ -226,8 +226,8 @@ def _replace(*, added: _Subscription | None = None, removed: _Subscription | Non
         active = bool(_subscriptions)
 
 
-def _caller() -> tuple[str, int]:
-    """Return file and line of the first frame that is not ours."""
+def caller() -> tuple[str, int]:
+    """Return file and line of the first frame outside kernelmill, or ("", 0) if there is none."""
     # `inspect.stack` would read sources: a millisecond.
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
     while frame is not None:

@@ -106,7 +106,7 @@ def test_no_caller_outside_is_said_so(monkeypatch):
 
 
 def test_the_caller_is_looked_for_only_when_somebody_listens(monkeypatch):
-    monkeypatch.setattr(events, "_caller", lambda: pytest.fail("nobody asked"))
+    monkeypatch.setattr(events, "caller", lambda: pytest.fail("nobody asked"))
     events.emit("sync", "x")
 
 
