@@ -27,7 +27,7 @@ __all__ = [
     "Removed",
     "clear",
     "digest",
-    "get_cache",
+    "default_cache",
     "info",
     "read_bundle",
     "write_bundle",
@@ -36,7 +36,7 @@ __all__ = [
 _LOCK_SPARE = 60.0  # seconds that a build may take beside its compiler
 
 
-def get_cache() -> Cache:
+def default_cache() -> Cache:
     """Return the cache that the settings name, the same object as long as they stay the same.
 
     Raises
@@ -46,9 +46,9 @@ def get_cache() -> Cache:
 
     Examples
     --------
-    >>> from kernelmill.cache import get_cache
+    >>> from kernelmill.cache import default_cache
     >>> from kernelmill.config import get_config
-    >>> get_cache().root == get_config().cache_dir
+    >>> default_cache().root == get_config().cache_dir
     True
     """
     config = get_config()
@@ -62,9 +62,9 @@ def _cache(root: Path, max_bytes: int, lock_timeout: float) -> Cache:
 
 def info() -> CacheInfo:
     """Return what the cache of the settings holds; see `Cache.info`."""
-    return get_cache().info()
+    return default_cache().info()
 
 
 def clear() -> Removed:
     """Empty the cache of the settings; see `Cache.clear`."""
-    return get_cache().clear()
+    return default_cache().clear()
