@@ -1,0 +1,57 @@
+# Types of the native call path; `_native_py` has the same names in pure Python.
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from typing_extensions import Buffer
+
+# pointer, nbytes, dtype or typestr, shape, strides in bytes, readonly
+Address: TypeAlias = tuple[int, int, np.dtype[Any] | str, tuple[int, ...], tuple[int, ...], bool]
+# shape of each operand, shape of the call, strides of each operand in the call
+Fixed: TypeAlias = tuple[tuple[tuple[int, ...], ...], tuple[int, ...], tuple[tuple[int, ...], ...]]
+
+runtime_address: int
+parallel_for_address: int
+
+class HostBuffer:
+    def __init__(self, nbytes: int) -> None: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def address(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+class Launcher:
+    def __init__(
+        self,
+        entry: int,
+        dtypes: tuple[np.dtype[Any], ...],
+        n_outputs: int,
+        *,
+        captures: Buffer | None = None,
+        workspace: int = 0,
+        serial_below: int = 32768,
+        nontemporal_above: int = -1,
+        gil_above: int = 32768,
+        limit: int = ...,
+        max_threads: int = 512,
+        fixed: Fixed | None = None,
+    ) -> None: ...
+    def __call__(self, *operands: object) -> bool: ...
+
+def address(obj: object, writable: bool = False, /) -> Address: ...
+def call(
+    entry: int,
+    shape: tuple[int, ...],
+    pointers: tuple[int, ...],
+    strides: tuple[tuple[int, ...], ...],
+    captures: Buffer | None,
+    workspace: int,
+    flags: int,
+    threads: int,
+    release_gil: bool,
+    /,
+) -> bool: ...
+def configure(threads: int = 0, spin_us: int = -1, nontemporal_bytes: int = ...) -> int: ...
+def memory_stats(limit: int = -1, /) -> tuple[int, int, int]: ...
+def thread_count() -> int: ...
