@@ -112,9 +112,8 @@ class Cap:
         except OSError:
             return self._scanned_sum()
         try:
-            lock_descriptor(
-                descriptor, _USAGE_SECONDS
-            )  # without it a sum may be lost: a scan mends
+            with suppress(OSError):  # without a lock a sum may be lost: the next scan mends it
+                lock_descriptor(descriptor, _USAGE_SECONDS)
             text = os.pread(descriptor, _DIGITS + 1, 0).strip()
             known = text.isdigit() and len(text) <= _DIGITS
             usage = int(text) + size if known else self._scanned_sum()

@@ -55,7 +55,13 @@ def hold(path: Path, timeout: float) -> Iterator[bool]:
 
 
 def lock_descriptor(descriptor: int, timeout: float) -> bool:
-    """Wait at most `timeout` seconds for an exclusive lock on an open file; return whether held."""
+    """Wait at most `timeout` seconds for an exclusive lock on an open file; return whether held.
+
+    Raises
+    ------
+    OSError
+        The file system has no locks.
+    """
     deadline = time.monotonic() + timeout
     pause = _FIRST_PAUSE
     while True:
@@ -63,7 +69,7 @@ def lock_descriptor(descriptor: int, timeout: float) -> bool:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno not in _BUSY:
-                return False  # a file system without locks
+                raise
         else:
             return True
         rest = deadline - time.monotonic()
@@ -89,6 +95,10 @@ def _acquire(path: Path, timeout: float) -> int | None:
             # name any more keeps nobody out.
             if _is_at(path, descriptor):
                 return descriptor
+        except OSError:  # a file system without locks, where the file serves nobody
+            _unlink(path)
+            os.close(descriptor)
+            return None
         except BaseException:
             os.close(descriptor)
             raise
@@ -103,9 +113,13 @@ def _is_at(path: Path, descriptor: int) -> bool:
     return os.path.samestat(there, os.fstat(descriptor))
 
 
-def _release(path: Path, descriptor: int) -> None:
+def _unlink(path: Path) -> None:
     with suppress(OSError):  # removed by hand, or a directory that became read-only: no harm
         os.unlink(path)  # noqa: PTH108 - the system call
+
+
+def _release(path: Path, descriptor: int) -> None:
+    _unlink(path)
     # A process that was forked meanwhile has the descriptor too: closing ours would not unlock.
     fcntl.flock(descriptor, fcntl.LOCK_UN)
     os.close(descriptor)
@@ -172,36 +186,31 @@ def sweep(parent: Path, prefix: str = "") -> int:
     int
         How many workspaces and bare locks went.
     """
-    return sum(_sweep_one(parent, name) for name in _candidates(parent, prefix))
-
-
-def _candidates(parent: Path, prefix: str) -> list[str]:
-    """Return the names of workspaces and bare locks; only locking tells who is dead."""
     try:
         with os.scandir(parent) as listing:
             mine = [
-                item
+                (item.name, item.stat(follow_symlinks=False))
                 for item in listing
                 if item.name.startswith(prefix)
-                and item.stat(follow_symlinks=False).st_uid == os.geteuid()
             ]
     except OSError:
-        return []  # absent, or emptied under our eyes
-    locks = {item.name.removesuffix(_LOCK) for item in mine if item.name.endswith(_LOCK)}
+        return 0  # absent, or emptied under our eyes
+    user = os.geteuid()
+    names = {name for name, status in mine if status.st_uid == user}
+    locked = {name.removesuffix(_LOCK) for name in names if name.endswith(_LOCK)}
+    # Without a lock only age tells; where files can be locked it means that the owner is dead too.
     old = time.time() - _ORPHAN_SECONDS
-    return sorted(
-        locks
-        | {
-            item.name
-            for item in mine
-            if item.name not in locks
-            and not item.name.endswith(_LOCK)
-            and item.stat(follow_symlinks=False).st_mtime < old
-        }
-    )
+    orphans = {
+        name
+        for name, status in mine
+        if name in names - locked and not name.endswith(_LOCK) and status.st_mtime < old
+    }
+    for name in orphans:
+        remove_tree(parent / name)
+    return len(orphans) + sum(_sweep_locked(parent, name) for name in sorted(locked))
 
 
-def _sweep_one(parent: Path, name: str) -> int:
+def _sweep_locked(parent: Path, name: str) -> int:
     with hold(parent / f"{name}{_LOCK}", 0.0) as dead:
         if dead:
             remove_tree(parent / name)
