@@ -70,7 +70,7 @@ def leftovers(root: Path) -> list[str]:
     """Return what is in the store beside entries and the sum of their sizes."""
     store = root / STORE
     return sorted(
-        f"{place}/{name}" for place in ("tmp", "locks") for name in os.listdir(store / place)
+        f"{place}/{path.name}" for place in ("tmp", "locks") for path in (store / place).iterdir()
     )
 
 
@@ -220,7 +220,7 @@ def kill_points(root: Path) -> dict:
         found = Cache(root, CAP).get(key(number))  # a warning would be an error
         outcome["absent" if found is None else "whole" if whole(found, number) else "half"] += 1
         again = Cache(root, CAP, lock_timeout=5.0).get_or_build(
-            key(number), lambda _: bundle(number)
+            key(number), lambda _, n=number: bundle(n)
         )
         outcome["mended"] += whole(again, number)
     Cache(root, CAP).get_or_build(key(-1), lambda _: bundle(-1))  # a new process sweeps

@@ -55,6 +55,7 @@ _KEY: Final = re.compile(r"[0-9a-f]{64}")
 _SUFFIX: Final = re.compile(r"[a-z0-9]{1,16}")
 _TARGET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:+-]{0,63}")
 _SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
+_SHOWN: Final = 60
 _INT64: Final = 1 << 63
 
 
@@ -147,9 +148,24 @@ _Checker: TypeAlias = Callable[[Any, str], Any]  # Any: the value may be whateve
 
 
 def _refuse(where: str, found: object, accepted: str) -> NoReturn:
-    text = repr(found)
-    shown = text if len(text) <= 80 else f"{text[:77]}..."  # noqa: PLR2004 - one line for people
-    raise ArgumentError(f"a bundle cannot hold {where} {shown}; accepted: {accepted}")
+    raise ArgumentError(f"a bundle cannot hold {where} {_shown(found)}; accepted: {accepted}")
+
+
+def _shown(found: object) -> str:
+    """Return a short text; a list is not written out, since a hostile one may be nested deeply."""
+    match found:
+        case str() if len(found) > _SHOWN:
+            return f"{found[:_SHOWN]!r}... of {len(found)} characters"
+        case None | bool() | str() | float():
+            return repr(found)
+        case int():
+            return str(found) if abs(found) < 1 << 128 else f"int of {found.bit_length()} bits"
+        case list():
+            return f"list of {len(found)}"
+        case dict():
+            return f"object of {len(found)}"
+        case _:
+            return f"{type(found).__name__}"
 
 
 def _text(limit: int) -> _Checker:
