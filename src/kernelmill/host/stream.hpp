@@ -44,7 +44,7 @@ KM_INL void stream_fence() {
 // One output's bytes on their way out.  Blocks are computed at open()'s address; adjoining blocks share lines, so elements
 // whose size does not divide 64 stream as well.  Only the first and the last line of a run are written through the cache.
 struct Stage {
-  static constexpr i64 capacity = 16384;
+  static constexpr i64 capacity = 1024;
   char* line = nullptr;  // address of block[0] in the output, a multiple of 64
   i64 fill = 0;          // bytes of the block in use
   i64 skip = 0;          // bytes at its start that belong to somebody else

@@ -9,42 +9,17 @@
 #pragma once
 #include "layout.hpp"
 #include "stream.hpp"
+#include "tile.hpp"
 
 namespace km {
 
 constexpr i64 task_elements = 32768;
 
-// ---- transposed operands: a tile is turned in the first-level cache, then read along its rows --------------------------
-
-constexpr i64 tile_bytes = 16384;
 template <class... T>
 constexpr i64 max_of(T... sizes) {
   i64 most = 0;
   ((most = (i64)sizes > most ? (i64)sizes : most), ...);
   return most;
-}
-constexpr i64 clamp(i64 x, i64 low, i64 high) { return x < low ? low : (x > high ? high : x); }
-
-// Rows of a tile are contiguous in the transposed operand: at least four lines of them.
-constexpr i64 tile_rows(i64 size) { return clamp(256 / size, 8, 64); }
-constexpr i64 tile_columns(i64 size) { return clamp(tile_bytes / (tile_rows(size) * size), 8, 128); }
-
-// to[r * pitch + c] = from(r, c), where rows are adjacent and columns `stride` bytes apart in `from`.
-template <class T>
-KM_INL void turn(char* to, i64 pitch, const char* from, i64 stride, i64 rows, i64 columns) {
-  constexpr i64 size = (i64)sizeof(T);
-  i64 c = 0;
-  for (; c + 8 <= columns; c += 8)
-    for (i64 r = 0; r < rows; r++) {
-      const char* f = from + c * stride + r * size;
-      char* t = to + (r * pitch + c) * size;
-      T v[8];
-      KM_UNROLL_ALL
-      for (int k = 0; k < 8; k++) __builtin_memcpy(&v[k], f + k * stride, size);
-      __builtin_memcpy(t, v, 8 * size);
-    }
-  for (; c < columns; c++)
-    for (i64 r = 0; r < rows; r++) __builtin_memcpy(to + (r * pitch + c) * size, from + c * stride + r * size, size);
 }
 
 template <class Op, class In, class Out> struct transform;
@@ -114,12 +89,21 @@ struct transform<Op, in<I...>, out<O...>> {
       }
     }
 
+    // Asks for the next tile, then turns the transposed operands of this one.
+    template <class A>
+    KM_INL void turn_operand(int k, char** p, i64* step, i64 h, i64 w, char (*turns)[tile_bytes]) const {
+      if constexpr (A::pattern == transposed) {
+        prefetch(p[k] + w * s[k], s[k], w, h * A::size);
+        turn<(int)A::size>(turns[k], width, p[k], s[k], h, w);
+        p[k] = turns[k];
+        step[k] = width * A::size;
+      } else if constexpr (A::pattern == contiguous) {
+        prefetch(p[k] + w * s[k], down[k], h, w * A::size);
+      }
+    }
     template <int... K>
     KM_INL void turn_operands(char** p, i64* step, i64 h, i64 w, char (*turns)[tile_bytes], indices<K...>) const {
-      ((I::pattern == transposed ? (turn<typename I::type>(turns[K], width, p[K], s[K], h, w), p[K] = turns[K],
-                                    step[K] = width * I::size)
-                                 : 0),
-       ...);
+      (turn_operand<I>(K, p, step, h, w, turns), ...);
     }
     KM_COLD void block(i64 index, Stage* stages, char (*turns)[tile_bytes]) const {
       char* p[operands];
