@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
 import tempfile
 from dataclasses import dataclass
 from functools import cache
@@ -11,11 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-HOST = Path(__file__).resolve().parent.parent / "src" / "kernelmill" / "host"
-FLAGS = (
-    "-std=c++17 -ffp-contract=off -fno-math-errno -fno-trapping-math -fno-strict-aliasing "
-    "-fvisibility=hidden -fno-exceptions -fno-rtti -shared -fPIC -Wall -Wextra"
-).split()
+import kernelmill
+from kernelmill.toolchain import HostCompiler, compile_shared, find_host_compiler
+
+HOST = Path(kernelmill.__file__).parent / "host"
 
 FLOATS = {"f32": np.float32, "f64": np.float64}
 INTEGERS = {f"{s}{b}": np.dtype(f"{'int' if s == 'i' else 'uint'}{b}").type
@@ -79,25 +77,34 @@ def source(*, arrays: bool) -> str:
     return "\n".join([*lines, ""])
 
 
-def build(folder: Path, *, arrays: bool, compiler: tuple[str, ...] = ("g++",),
-          options: tuple[str, ...] = ("-O3", "-march=native"), name: str = "vmath",
-          text: str | None = None) -> Path:  # fmt: skip
-    """Compile the entry points (or `text`) into `folder` and return the library's path."""
-    path, library = folder / f"{name}.cpp", folder / f"{name}.so"
-    path.write_text(source(arrays=arrays) if text is None else text)
-    command = [*compiler, *FLAGS, *options, "-I", str(HOST), str(path), "-o", str(library)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr[:4000]
-    assert done.stderr == "", done.stderr[:4000]
-    return library
+def build(
+    folder: Path,
+    *,
+    arrays: bool,
+    compiler: HostCompiler | None = None,
+    march: str = "native",
+    extra: tuple[str, ...] = (),
+) -> ctypes.CDLL:
+    """Compile the entry points into `folder`, without a warning, and load them."""
+    chosen = compiler or find_host_compiler()
+    made = compile_shared(
+        source(arrays=arrays),
+        folder / f"vmath-{chosen.kind}-{march}-{len(list(folder.iterdir()))}.so",
+        compiler=chosen,
+        march=march,
+        include_dirs=(HOST,),
+        extra=("-Wall", "-Wextra", "-lm", *extra),
+        timeout=300,
+    )
+    assert made.log == "", made.log[:4000]
+    return ctypes.CDLL(str(made.path))
 
 
 @cache
 def scalar_library() -> ctypes.CDLL:
     """Compile the scalar entry points once per process."""
     with tempfile.TemporaryDirectory(prefix="kernelmill-intrinsics-") as folder:
-        path = build(Path(folder), arrays=False, options=("-O1", "-march=native"), name="scalar")
-        return ctypes.CDLL(str(path))
+        return build(Path(folder), arrays=False, extra=("-O1",))
 
 
 @cache

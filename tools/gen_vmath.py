@@ -10,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from vmath import core, exponential, logarithm, power, special, trigonometric
+from vmath import core, exponential, gamma, logarithm, power, special, trigonometric
 
 HOST = Path(__file__).resolve().parent.parent / "src" / "kernelmill" / "host"
 
@@ -41,6 +41,11 @@ FILES = {
         ("vmath_exp.hpp", "vmath_log.hpp"),
     ),
     "vmath_special.hpp": ("erf, erfc", special.emit, ("vmath_exp.hpp",)),
+    "vmath_gamma.hpp": (
+        "tgamma, lgamma (with branches and loops)",
+        gamma.emit,
+        ("vmath_power.hpp", "vmath_trig.hpp"),
+    ),
 }
 
 NOTE = """\

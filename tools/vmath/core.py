@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mpmath as mp
+
 from vmath.kinds import KINDS, Kind, fill
 
 PRIMITIVES = """\
@@ -35,8 +37,6 @@ KM_INL i32 ones32(u32 x) { return __popc(x); }
 KM_INL i32 ones64(u64 x) { return __popcll(x); }
 KM_INL i32 leading32(u32 x) { return __clz((int)x); }
 KM_INL i32 leading64(u64 x) { return __clzll((long long)x); }
-KM_INL i32 trailing32(u32 x) { return x == 0 ? 32 : __ffs((int)x) - 1; }
-KM_INL i32 trailing64(u64 x) { return x == 0 ? 64 : __ffsll((long long)x) - 1; }
 }  // namespace vm
 #else
 #ifndef KM_TABLE
@@ -67,8 +67,6 @@ KM_INL i32 ones32(u32 x) { return __builtin_popcount(x); }
 KM_INL i32 ones64(u64 x) { return __builtin_popcountll(x); }
 KM_INL i32 leading32(u32 x) { return x == 0 ? 32 : __builtin_clz(x); }
 KM_INL i32 leading64(u64 x) { return x == 0 ? 64 : __builtin_clzll(x); }
-KM_INL i32 trailing32(u32 x) { return x == 0 ? 32 : __builtin_ctz(x); }
-KM_INL i32 trailing64(u64 x) { return x == 0 ? 64 : __builtin_ctzll(x); }
 }  // namespace vm
 #endif
 
@@ -114,6 +112,11 @@ KM_INL $F infinity($F) { return as_$F(@inf); }
 KM_INL $F not_a_number($F) { return as_$F(@nan); }
 // the integer that `shift` (1.5 * 2^@mantissa) moved into the low bits of t
 KM_INL $I low_integer($F t) { return ($I)(bits(t) - @shift_bits); }
+// c ? a : b without control flow, where g++ would turn a chain of ?: back into jumps
+KM_INL $F choose(bool c, $F a, $F b) {
+  const $U mask = ($U)0 - ($U)c;
+  return as_$F((bits(a) & mask) | (bits(b) & ~mask));
+}
 // 2^n for a normal result
 KM_INL $F power_of_two($I n) { return as_$F(($U)(n + @bias) << @mantissa); }
 // p * 2^n, rounded once while p * 2^(n/2) is normal; overflow and subnormals come out right
@@ -168,6 +171,10 @@ KM_INL $F nextafter($F x, $F y) {
 INTEGERS = """\
 
 // ---------------------------------------------------------------- integers: counting bits
+namespace vm {
+KM_INL i32 trailing32(u32 x) { return ones32(~x & (x - 1u)); }  // all ones below the lowest one
+KM_INL i32 trailing64(u64 x) { return ones64(~x & (x - 1u)); }
+}  // namespace vm
 """
 
 
@@ -175,7 +182,6 @@ def scalar(kind: Kind) -> str:
     """Return the section of one floating-point kind."""
     sign = 1 << (kind.width - 1)
     exponent = (2 * kind.bias + 1) << kind.mantissa
-    lift = 2 * kind.digits if kind.single else kind.digits + 1
     lift = 25 if kind.single else 54
     return fill(
         SCALAR,
@@ -204,12 +210,12 @@ def scalar(kind: Kind) -> str:
 
 def degrees(kind: Kind) -> float:
     """180 / pi, divided in the kind's own precision (as NumPy does)."""
-    return kind.round(180 / __import__("mpmath").mpf(kind.round(__import__("mpmath").pi)))
+    return kind.round(180 / mp.mpf(kind.round(mp.pi)))
 
 
 def radians(kind: Kind) -> float:
-    """pi / 180, divided in the kind's own precision (as NumPy does)."""
-    return kind.round(__import__("mpmath").mpf(kind.round(__import__("mpmath").pi)) / 180)
+    """Pi / 180, divided in the kind's own precision (as NumPy does)."""
+    return kind.round(mp.mpf(kind.round(mp.pi)) / 180)
 
 
 def integers() -> str:

@@ -138,9 +138,7 @@ def exponential(kind: Kind) -> str:
     """Return exp, exp2, expm1 of one kind."""
     eps, half = kind.epsilon, mp.log(2) / 2 + mp.mpf("1e-5")
     tail = fit(exp_minus_1, -half, half, eps / 4)
-    two = fit(
-        lambda r: mp.expm1(r * mp.log(2)) / r, mp.mpf("-0.5001"), mp.mpf("0.5001"), eps / 8
-    )
+    two = fit(lambda r: mp.expm1(r * mp.log(2)) / r, mp.mpf("-0.5001"), mp.mpf("0.5001"), eps / 8)
     polynomials: dict[str, object] = {
         "exp_tail": polynomial("exp_tail", tail, kind, "(e^x - 1 - x) / x^2, |x| <= ln2/2"),
         "exp2_tail": polynomial("exp2_tail", two, kind, "(2^x - 1) / x, |x| <= 1/2"),
@@ -153,9 +151,7 @@ def hyperbolic(kind: Kind) -> str:
     eps, slack = kind.epsilon, mp.mpf("1e-5")
     low, high = (TILT - 0.5) * mp.log(2) - slack, (TILT + 0.5) * mp.log(2) + slack
     tilted = fit(exp_minus_1, low, high, eps / 4)
-    sinh = fit(
-        lambda z: (mp.sinh(mp.sqrt(z)) / mp.sqrt(z) - 1) / z, mp.mpf(0), mp.mpf(1), eps / 4
-    )
+    sinh = fit(lambda z: (mp.sinh(mp.sqrt(z)) / mp.sqrt(z) - 1) / z, mp.mpf(0), mp.mpf(1), eps / 4)
     text = polynomial("sinh_tail", sinh, kind, "(sinh(s) / s - 1) / x with s = sqrt(x) <= 1")
     text += polynomial("tanh_tail", tilted, kind, "(e^x - 1 - x) / x^2, -0.11 <= x <= 0.59")
     return fill(HYPERBOLIC, kind, constants(kind) | {"sinh_tail": text})

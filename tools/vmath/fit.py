@@ -19,9 +19,7 @@ def smooth(function: Callable[[Real], Real]) -> Callable[[Real], Real]:
     return lambda x: function(x if abs(x) > near else near)
 
 
-def chebyshev_series(
-    function: Callable[[Real], Real], low: Real, high: Real
-) -> list[Real]:
+def chebyshev_series(function: Callable[[Real], Real], low: Real, high: Real) -> list[Real]:
     """Return the Chebyshev coefficients of `function` on [low, high]."""
     middle, half = (low + high) / 2, (high - low) / 2
     angles = [mp.pi * (mp.mpf(k) + 0.5) / NODES for k in range(NODES)]
@@ -54,9 +52,7 @@ def to_powers(series: list[Real], low: Real, high: Real) -> list[Real]:
     return powers
 
 
-def fit(
-    function: Callable[[Real], Real], low: Real, high: Real, tolerance: Real
-) -> list[Real]:
+def fit(function: Callable[[Real], Real], low: Real, high: Real, tolerance: Real) -> list[Real]:
     """Return the shortest Chebyshev fit (lowest power first) within `tolerance` (absolute).
 
     Example: ``fit(mp.exp, mp.mpf(-1), mp.mpf(1), mp.mpf(2) ** -24)`` has 8 coefficients.

@@ -50,7 +50,7 @@ class Kind:
     def literal(self, value: object) -> str:
         """Write `value`, rounded to this format, as a hexadecimal (or short decimal) literal."""
         number = self.round(value)
-        if number == int(number) and abs(number) < 1000:  # noqa: PLR2004 - short in decimal
+        if number == int(number) and abs(number) < 1000:
             return f"{int(number)}.0{self.suffix}"
         head, tail = number.hex().split("p")
         return f"{head.rstrip('0').rstrip('.')}p{int(tail)}{self.suffix}"
@@ -106,7 +106,7 @@ def fill(text: str, kind: Kind, constants: Mapping[str, object] | None = None) -
 def polynomial(name: str, coefficients: Sequence[Real], kind: Kind, about: str) -> str:
     """Write a function `name(x)`: even and odd powers in two Horner chains of x^2."""
     lines = [f"// {about}", f"KM_INL {kind.real} {name}({kind.real} x) {{"]
-    if len(coefficients) <= 3:  # noqa: PLR2004 - one chain is as short
+    if len(coefficients) <= 3:
         lines.append(f"  {kind.real} y = {kind.literal(coefficients[-1])};")
         lines += [f"  y = fma(y, x, {kind.literal(c)});" for c in coefficients[-2::-1]]
         return "\n".join([*lines, "  return y;", "}", ""])

@@ -128,7 +128,7 @@ namespace vm {
 KM_INL f64 fmod_step(f64 r, f64 y, f64 inverse) {
   const f64 q = trunc(r * inverse);
   const f64 d = fma(-q, y, r);
-  return d < 0.0 ? d + y : d >= y ? d - y : d;
+  return d + choose(d < 0.0, y, choose(d >= y, -y, 0.0));
 }
 }  // namespace vm
 // exact; the sign of x.  Six steps of 48 bits cover every ratio of two float32.
@@ -142,8 +142,9 @@ KM_INL f32 fmod(f32 x, f32 y) {
   r = vm::fmod_step(r, b * 0x1p48, inverse * 0x1p-48);
   r = vm::fmod_step(r, b, inverse);
   const f32 inf = vm::infinity(x), v = copysign((f32)r, x);
-  const bool bad = !(fabs(x) < inf) | (y == 0.0f) | (y != y);
-  return bad ? (x != x ? x : y != y ? y : vm::not_a_number(x)) : fabs(y) == inf ? x : v;
+  const f32 w = vm::choose(!(fabs(x) < inf) | (y == 0.0f), vm::not_a_number(x), v);
+  const bool same = (fabs(x) < inf) & (fabs(y) == inf);
+  return vm::choose((x != x) | (y != y), x + y, vm::choose(same, x, w));
 }
 // exact; the sign of x.  A loop over 11 bits of the quotient a turn: does not vectorise.
 KM_INL f64 fmod(f64 x, f64 y) {

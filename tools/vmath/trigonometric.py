@@ -56,10 +56,12 @@ KM_INL f64 from_u32(u64 x) { return as_f64(0x4330000000000000ull | x) - 0x1p52; 
 KM_INL Quadrant_f64 reduce_wide(f64 a) {
   const u64 u = bits(a), biased = u >> 52;
   const u64 at = biased < @base ? 0 : biased - @base, s = at & 63u;
-  const u64* const t = two_over_pi_f64 + (at >> 6);
+  const u64 i = at >> 6;
+  const u64 t0 = two_over_pi_f64[i], t1 = two_over_pi_f64[i + 1];
+  const u64 t2 = two_over_pi_f64[i + 2], t3 = two_over_pi_f64[i + 3];
   const u64 m = (u & 0xfffffffffffffull) | 0x10000000000000ull;
-  const u64 w0 = t[0] << s | t[1] >> 1 >> (63 - s), w1 = t[1] << s | t[2] >> 1 >> (63 - s);
-  const u64 w2 = t[2] << s | t[3] >> 1 >> (63 - s);
+  const u64 w0 = t0 << s | t1 >> 1 >> (63 - s), w1 = t1 << s | t2 >> 1 >> (63 - s);
+  const u64 w2 = t2 << s | t3 >> 1 >> (63 - s);
   // (m * (w0:w1:w2)) >> 64 mod 2^128, from 32-bit halves; units of 2^-126 quadrants
   const u64 m0 = low_half(m), m1 = m >> 32;
   const u64 a00 = m0 * low_half(w1), a01 = m0 * (w1 >> 32), a10 = m1 * low_half(w1);
@@ -112,27 +114,30 @@ KM_INL $F sin_or_cos(const Quadrant_$F& a, $U q) {
   return as_$F(bits(y) ^ (q >> 1 & 1u) << @top);
 }
 KM_INL $F signed_by($F y, $F x) { return as_$F(bits(y) ^ (bits(x) & ~@magnitude)); }
+KM_INL $F sin_of(const Quadrant_$F& a, $F x) {
+  return x == #0 ? x : signed_by(sin_or_cos(a, a.q), x);
+}
+KM_INL $F cos_of(const Quadrant_$F& a) { return sin_or_cos(a, a.q + 1u); }
+// sin / cos or -cos / sin, each in two parts
+KM_INL $F tan_of(const Quadrant_$F& a, $F x) {
+  const $F z = a.hi * a.hi;
+  const Pair<$F> cp = cos_parts(a.hi, a.lo, z), c = fast_sum(cp.hi, cp.lo);
+  const Pair<$F> s = fast_sum(a.hi, sin_rest(a.hi, a.lo, z));
+  const bool odd = (a.q & 1u) != 0;
+  const Pair<$F> y = quotient(odd ? -c.hi : s.hi, odd ? -c.lo : s.lo, odd ? s.hi : c.hi,
+                              odd ? s.lo : c.lo);
+  return x == #0 ? x : signed_by(y.hi + y.lo, x);
+}
+// The same bits at a third of the price where no |x| reaches 2^@limit, for callers that looked.
+KM_INL bool trig_far($F x) { return !(fabs(x) < $limit_value); }
+KM_INL $F sin_near($F x) { return sin_of(reduce_near(fabs(x)), x); }
+KM_INL $F cos_near($F x) { return cos_of(reduce_near(fabs(x))); }
+KM_INL $F tan_near($F x) { return tan_of(reduce_near(fabs(x)), x); }
 }  // namespace vm
 
-KM_INL $F sin($F x) {
-  const vm::Quadrant_$F a = vm::reduce(fabs(x));
-  return x == #0 ? x : vm::signed_by(vm::sin_or_cos(a, a.q), x);
-}
-KM_INL $F cos($F x) {
-  const vm::Quadrant_$F a = vm::reduce(fabs(x));
-  return vm::sin_or_cos(a, a.q + 1u);
-}
-// sin / cos or -cos / sin, each in two parts
-KM_INL $F tan($F x) {
-  const vm::Quadrant_$F a = vm::reduce(fabs(x));
-  const $F z = a.hi * a.hi;
-  const vm::Pair<$F> cp = vm::cos_parts(a.hi, a.lo, z), c = vm::fast_sum(cp.hi, cp.lo);
-  const vm::Pair<$F> s = vm::fast_sum(a.hi, vm::sin_rest(a.hi, a.lo, z));
-  const bool odd = (a.q & 1u) != 0;
-  const vm::Pair<$F> y = vm::quotient(odd ? -c.hi : s.hi, odd ? -c.lo : s.lo,
-                                      odd ? s.hi : c.hi, odd ? s.lo : c.lo);
-  return x == #0 ? x : vm::signed_by(y.hi + y.lo, x);
-}
+KM_INL $F sin($F x) { return vm::sin_of(vm::reduce(fabs(x)), x); }
+KM_INL $F cos($F x) { return vm::cos_of(vm::reduce(fabs(x))); }
+KM_INL $F tan($F x) { return vm::tan_of(vm::reduce(fabs(x)), x); }
 """
 
 INVERSE = """\
@@ -142,7 +147,6 @@ namespace vm {
 // asin(s) for s = |x| <= 1/2, else s = sqrt((1 - |x|) / 2): s + rest
 struct Arc_$F {
   $F s, rest;
-  bool big;
 };
 KM_INL Arc_$F arc($F x) {
   const $F a = fabs(x);
@@ -151,7 +155,7 @@ KM_INL Arc_$F arc($F x) {
   const $F root = sqrt(z);
   const $F low = fma(-root, root, z) * (#0.5 / (root == #0 ? #1 : root));
   const $F s = big ? root : a;
-  return {s, fma(s * z, asin_tail(z), big ? low : #0), big};
+  return {s, fma(s * z, asin_tail(z), big ? low : #0)};
 }
 // atan(t + low), |t| <= tan(pi/8), without t itself
 KM_INL $F atan_rest($F t, $F low) {
@@ -162,16 +166,17 @@ KM_INL $F atan_rest($F t, $F low) {
 
 KM_INL $F asin($F x) {
   const vm::Arc_$F a = vm::arc(x);
+  const bool upper = fabs(x) > #0.5;
   const vm::Pair<$F> d = vm::fast_sum($half_pi_0, -#2 * a.s);
   const $F big = d.hi + (d.lo + fma(-#2, a.rest, $half_pi_1));
-  return x == #0 ? x : copysign(a.big ? big : a.s + a.rest, x);
+  return x == #0 ? x : copysign(upper ? big : a.s + a.rest, x);
 }
 KM_INL $F acos($F x) {
   const vm::Arc_$F a = vm::arc(x);
-  const bool negative = x < #0;
-  const $F times = a.big ? (negative ? -#2 : #2) : (negative ? #1 : -#1);
-  const $F base = a.big ? (negative ? $pi_hi : #0) : $half_pi_0;
-  const $F base_low = a.big ? (negative ? $pi_lo : #0) : $half_pi_1;
+  const bool negative = x < #0, upper = fabs(x) > #0.5;
+  const $F times = upper ? (negative ? -#2 : #2) : (negative ? #1 : -#1);
+  const $F base = upper ? (negative ? $pi_hi : #0) : $half_pi_0;
+  const $F base_low = upper ? (negative ? $pi_lo : #0) : $half_pi_1;
   const vm::Pair<$F> d = vm::fast_sum(base, times * a.s);
   return d.hi + (d.lo + fma(times, a.rest, base_low));
 }
@@ -180,10 +185,12 @@ KM_INL $F atan($F x) {
   const $F a0 = fabs(x), a = a0 > $huge ? $huge : a0;
   const bool far = a > $tan_67, mid = a > $tan_22;
   const vm::Pair<$F> sum = vm::two_sum(a, #1);
-  const $F den = far ? a : mid ? sum.hi : #1, num = far ? -#1 : mid ? a - #1 : a;
-  const vm::Pair<$F> t = vm::quotient(num, #0, den, mid & !far ? sum.lo : #0);
-  const $F base = far ? $half_pi_0 : mid ? $quarter_pi_0 : #0;
-  const $F base_low = far ? $half_pi_1 : mid ? $quarter_pi_1 : #0;
+  const $F den = vm::choose(far, a, vm::choose(mid, sum.hi, #1));
+  const $F den_low = vm::choose(far, #0, vm::choose(mid, sum.lo, #0));
+  const vm::Pair<$F> t =
+      vm::quotient(vm::choose(far, -#1, vm::choose(mid, a - #1, a)), #0, den, den_low);
+  const $F base = vm::choose(far, $half_pi_0, vm::choose(mid, $quarter_pi_0, #0));
+  const $F base_low = vm::choose(far, $half_pi_1, vm::choose(mid, $quarter_pi_1, #0));
   const vm::Pair<$F> d = vm::fast_sum(base, t.hi);
   const $F y = d.hi + (d.lo + (base_low + vm::atan_rest(t.hi, t.lo)));
   return (a0 < $negligible) | (x != x) ? x : copysign(y, x);
@@ -232,7 +239,8 @@ def circular(kind: Kind) -> str:
     half_pi = split(mp.pi / 2, [kind.digits, kind.digits])
     scaled = split(mp.pi / 2 / mp.mpf(2) ** 62, [53])
     limit = WIDE_LIMIT[kind]
-    # the window starts at weight 2^(1 - e): digit e - 2 (from 0) of 2/pi, e = biased - bias - mantissa
+    # The window starts at weight 2^(1 - e), digit e - 2 of 2/pi from 0; e is the biased exponent
+    # less bias and mantissa.
     base = kind.bias + kind.mantissa + 2 - PAD[kind]
     values: dict[str, object] = {
         "pad": PAD[kind],

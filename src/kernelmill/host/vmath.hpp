@@ -6,3 +6,4 @@
 #include "vmath_trig.hpp"
 #include "vmath_power.hpp"
 #include "vmath_special.hpp"
+#include "vmath_gamma.hpp"

@@ -36,8 +36,6 @@ KM_INL i32 ones32(u32 x) { return __popc(x); }
 KM_INL i32 ones64(u64 x) { return __popcll(x); }
 KM_INL i32 leading32(u32 x) { return __clz((int)x); }
 KM_INL i32 leading64(u64 x) { return __clzll((long long)x); }
-KM_INL i32 trailing32(u32 x) { return x == 0 ? 32 : __ffs((int)x) - 1; }
-KM_INL i32 trailing64(u64 x) { return x == 0 ? 64 : __ffsll((long long)x) - 1; }
 }  // namespace vm
 #else
 #ifndef KM_TABLE
@@ -68,8 +66,6 @@ KM_INL i32 ones32(u32 x) { return __builtin_popcount(x); }
 KM_INL i32 ones64(u64 x) { return __builtin_popcountll(x); }
 KM_INL i32 leading32(u32 x) { return x == 0 ? 32 : __builtin_clz(x); }
 KM_INL i32 leading64(u64 x) { return x == 0 ? 64 : __builtin_clzll(x); }
-KM_INL i32 trailing32(u32 x) { return x == 0 ? 32 : __builtin_ctz(x); }
-KM_INL i32 trailing64(u64 x) { return x == 0 ? 64 : __builtin_ctzll(x); }
 }  // namespace vm
 #endif
 
@@ -112,6 +108,11 @@ KM_INL f32 infinity(f32) { return as_f32(0x7f800000u); }
 KM_INL f32 not_a_number(f32) { return as_f32(0x7fc00000u); }
 // the integer that `shift` (1.5 * 2^23) moved into the low bits of t
 KM_INL i32 low_integer(f32 t) { return (i32)(bits(t) - 0x4b400000u); }
+// c ? a : b without control flow, where g++ would turn a chain of ?: back into jumps
+KM_INL f32 choose(bool c, f32 a, f32 b) {
+  const u32 mask = (u32)0 - (u32)c;
+  return as_f32((bits(a) & mask) | (bits(b) & ~mask));
+}
 // 2^n for a normal result
 KM_INL f32 power_of_two(i32 n) { return as_f32((u32)(n + 127) << 23); }
 // p * 2^n, rounded once while p * 2^(n/2) is normal; overflow and subnormals come out right
@@ -168,6 +169,11 @@ KM_INL f64 infinity(f64) { return as_f64(0x7ff0000000000000ull); }
 KM_INL f64 not_a_number(f64) { return as_f64(0x7ff8000000000000ull); }
 // the integer that `shift` (1.5 * 2^52) moved into the low bits of t
 KM_INL i64 low_integer(f64 t) { return (i64)(bits(t) - 0x4338000000000000ull); }
+// c ? a : b without control flow, where g++ would turn a chain of ?: back into jumps
+KM_INL f64 choose(bool c, f64 a, f64 b) {
+  const u64 mask = (u64)0 - (u64)c;
+  return as_f64((bits(a) & mask) | (bits(b) & ~mask));
+}
 // 2^n for a normal result
 KM_INL f64 power_of_two(i64 n) { return as_f64((u64)(n + 1023) << 52); }
 // p * 2^n, rounded once while p * 2^(n/2) is normal; overflow and subnormals come out right
@@ -219,6 +225,10 @@ KM_INL f64 nextafter(f64 x, f64 y) {
 }
 
 // ---------------------------------------------------------------- integers: counting bits
+namespace vm {
+KM_INL i32 trailing32(u32 x) { return ones32(~x & (x - 1u)); }  // all ones below the lowest one
+KM_INL i32 trailing64(u64 x) { return ones64(~x & (x - 1u)); }
+}  // namespace vm
 KM_INL i32 popcount(u8 x) { return vm::ones32(x); }
 KM_INL i32 clz(u8 x) { return vm::leading32(x) - 24; }
 KM_INL i32 ctz(u8 x) { return vm::trailing32((u32)x | 0x100u); }

@@ -113,8 +113,8 @@ KM_INL f32 erfc_scaled(f32 x) {
 }
 
 }  // namespace vm
-// 1 - erf(x) for x < 0x1.e147aep-2f; else e^(-a^2) v / (1 + 2a), v a polynomial in (a - 2.0) / (a + 2.0) near 1:
-// a^2, the quotient and the product each in two parts
+// 1 - erf(x) for x < 0x1.e147aep-2f; else e^(-a^2) v / (1 + 2a), v a polynomial in (a - 2.0) / (a + 2.0)
+// near 1: a^2, the quotient and the product each in two parts
 KM_INL f32 erfc(f32 x) {
   const f32 a0 = fabs(x), a = a0 > 0x1.433334p3f ? 0x1.433334p3f : a0;
   const vm::Pair<f32> sq = vm::two_product(a, a);
@@ -157,8 +157,8 @@ KM_INL f64 erfc_scaled(f64 x) {
 }
 
 }  // namespace vm
-// 1 - erf(x) for x < 0x1.e147ae147ae14p-2; else e^(-a^2) v / (1 + 2a), v a polynomial in (a - 4.0) / (a + 4.0) near 1:
-// a^2, the quotient and the product each in two parts
+// 1 - erf(x) for x < 0x1.e147ae147ae14p-2; else e^(-a^2) v / (1 + 2a), v a polynomial in (a - 4.0) / (a + 4.0)
+// near 1: a^2, the quotient and the product each in two parts
 KM_INL f64 erfc(f64 x) {
   const f64 a0 = fabs(x), a = a0 > 0x1.b4ccccccccccdp4 ? 0x1.b4ccccccccccdp4 : a0;
   const vm::Pair<f64> sq = vm::two_product(a, a);

@@ -83,27 +83,30 @@ KM_INL f32 sin_or_cos(const Quadrant_f32& a, u32 q) {
   return as_f32(bits(y) ^ (q >> 1 & 1u) << 31);
 }
 KM_INL f32 signed_by(f32 y, f32 x) { return as_f32(bits(y) ^ (bits(x) & ~0x7fffffffu)); }
+KM_INL f32 sin_of(const Quadrant_f32& a, f32 x) {
+  return x == 0.0f ? x : signed_by(sin_or_cos(a, a.q), x);
+}
+KM_INL f32 cos_of(const Quadrant_f32& a) { return sin_or_cos(a, a.q + 1u); }
+// sin / cos or -cos / sin, each in two parts
+KM_INL f32 tan_of(const Quadrant_f32& a, f32 x) {
+  const f32 z = a.hi * a.hi;
+  const Pair<f32> cp = cos_parts(a.hi, a.lo, z), c = fast_sum(cp.hi, cp.lo);
+  const Pair<f32> s = fast_sum(a.hi, sin_rest(a.hi, a.lo, z));
+  const bool odd = (a.q & 1u) != 0;
+  const Pair<f32> y = quotient(odd ? -c.hi : s.hi, odd ? -c.lo : s.lo, odd ? s.hi : c.hi,
+                              odd ? s.lo : c.lo);
+  return x == 0.0f ? x : signed_by(y.hi + y.lo, x);
+}
+// The same bits at a third of the price where no |x| reaches 2^17, for callers that looked.
+KM_INL bool trig_far(f32 x) { return !(fabs(x) < 0x1p17f); }
+KM_INL f32 sin_near(f32 x) { return sin_of(reduce_near(fabs(x)), x); }
+KM_INL f32 cos_near(f32 x) { return cos_of(reduce_near(fabs(x))); }
+KM_INL f32 tan_near(f32 x) { return tan_of(reduce_near(fabs(x)), x); }
 }  // namespace vm
 
-KM_INL f32 sin(f32 x) {
-  const vm::Quadrant_f32 a = vm::reduce(fabs(x));
-  return x == 0.0f ? x : vm::signed_by(vm::sin_or_cos(a, a.q), x);
-}
-KM_INL f32 cos(f32 x) {
-  const vm::Quadrant_f32 a = vm::reduce(fabs(x));
-  return vm::sin_or_cos(a, a.q + 1u);
-}
-// sin / cos or -cos / sin, each in two parts
-KM_INL f32 tan(f32 x) {
-  const vm::Quadrant_f32 a = vm::reduce(fabs(x));
-  const f32 z = a.hi * a.hi;
-  const vm::Pair<f32> cp = vm::cos_parts(a.hi, a.lo, z), c = vm::fast_sum(cp.hi, cp.lo);
-  const vm::Pair<f32> s = vm::fast_sum(a.hi, vm::sin_rest(a.hi, a.lo, z));
-  const bool odd = (a.q & 1u) != 0;
-  const vm::Pair<f32> y = vm::quotient(odd ? -c.hi : s.hi, odd ? -c.lo : s.lo,
-                                      odd ? s.hi : c.hi, odd ? s.lo : c.lo);
-  return x == 0.0f ? x : vm::signed_by(y.hi + y.lo, x);
-}
+KM_INL f32 sin(f32 x) { return vm::sin_of(vm::reduce(fabs(x)), x); }
+KM_INL f32 cos(f32 x) { return vm::cos_of(vm::reduce(fabs(x))); }
+KM_INL f32 tan(f32 x) { return vm::tan_of(vm::reduce(fabs(x)), x); }
 
 namespace vm {
 // (asin(s) / s - 1) / x with x = s^2
@@ -132,7 +135,6 @@ KM_INL f32 atan_tail(f32 x) {
 // asin(s) for s = |x| <= 1/2, else s = sqrt((1 - |x|) / 2): s + rest
 struct Arc_f32 {
   f32 s, rest;
-  bool big;
 };
 KM_INL Arc_f32 arc(f32 x) {
   const f32 a = fabs(x);
@@ -141,7 +143,7 @@ KM_INL Arc_f32 arc(f32 x) {
   const f32 root = sqrt(z);
   const f32 low = fma(-root, root, z) * (0x1p-1f / (root == 0.0f ? 1.0f : root));
   const f32 s = big ? root : a;
-  return {s, fma(s * z, asin_tail(z), big ? low : 0.0f), big};
+  return {s, fma(s * z, asin_tail(z), big ? low : 0.0f)};
 }
 // atan(t + low), |t| <= tan(pi/8), without t itself
 KM_INL f32 atan_rest(f32 t, f32 low) {
@@ -152,16 +154,17 @@ KM_INL f32 atan_rest(f32 t, f32 low) {
 
 KM_INL f32 asin(f32 x) {
   const vm::Arc_f32 a = vm::arc(x);
+  const bool upper = fabs(x) > 0x1p-1f;
   const vm::Pair<f32> d = vm::fast_sum(0x1.921fb6p0f, -2.0f * a.s);
   const f32 big = d.hi + (d.lo + fma(-2.0f, a.rest, -0x1.777a5cp-25f));
-  return x == 0.0f ? x : copysign(a.big ? big : a.s + a.rest, x);
+  return x == 0.0f ? x : copysign(upper ? big : a.s + a.rest, x);
 }
 KM_INL f32 acos(f32 x) {
   const vm::Arc_f32 a = vm::arc(x);
-  const bool negative = x < 0.0f;
-  const f32 times = a.big ? (negative ? -2.0f : 2.0f) : (negative ? 1.0f : -1.0f);
-  const f32 base = a.big ? (negative ? 0x1.921fb6p1f : 0.0f) : 0x1.921fb6p0f;
-  const f32 base_low = a.big ? (negative ? -0x1.777a5cp-24f : 0.0f) : -0x1.777a5cp-25f;
+  const bool negative = x < 0.0f, upper = fabs(x) > 0x1p-1f;
+  const f32 times = upper ? (negative ? -2.0f : 2.0f) : (negative ? 1.0f : -1.0f);
+  const f32 base = upper ? (negative ? 0x1.921fb6p1f : 0.0f) : 0x1.921fb6p0f;
+  const f32 base_low = upper ? (negative ? -0x1.777a5cp-24f : 0.0f) : -0x1.777a5cp-25f;
   const vm::Pair<f32> d = vm::fast_sum(base, times * a.s);
   return d.hi + (d.lo + fma(times, a.rest, base_low));
 }
@@ -170,10 +173,12 @@ KM_INL f32 atan(f32 x) {
   const f32 a0 = fabs(x), a = a0 > 0x1p34f ? 0x1p34f : a0;
   const bool far = a > 0x1.3504f4p1f, mid = a > 0x1.a8279ap-2f;
   const vm::Pair<f32> sum = vm::two_sum(a, 1.0f);
-  const f32 den = far ? a : mid ? sum.hi : 1.0f, num = far ? -1.0f : mid ? a - 1.0f : a;
-  const vm::Pair<f32> t = vm::quotient(num, 0.0f, den, mid & !far ? sum.lo : 0.0f);
-  const f32 base = far ? 0x1.921fb6p0f : mid ? 0x1.921fb6p-1f : 0.0f;
-  const f32 base_low = far ? -0x1.777a5cp-25f : mid ? -0x1.777a5cp-26f : 0.0f;
+  const f32 den = vm::choose(far, a, vm::choose(mid, sum.hi, 1.0f));
+  const f32 den_low = vm::choose(far, 0.0f, vm::choose(mid, sum.lo, 0.0f));
+  const vm::Pair<f32> t =
+      vm::quotient(vm::choose(far, -1.0f, vm::choose(mid, a - 1.0f, a)), 0.0f, den, den_low);
+  const f32 base = vm::choose(far, 0x1.921fb6p0f, vm::choose(mid, 0x1.921fb6p-1f, 0.0f));
+  const f32 base_low = vm::choose(far, -0x1.777a5cp-25f, vm::choose(mid, -0x1.777a5cp-26f, 0.0f));
   const vm::Pair<f32> d = vm::fast_sum(base, t.hi);
   const f32 y = d.hi + (d.lo + (base_low + vm::atan_rest(t.hi, t.lo)));
   return (a0 < 0x1p-25f) | (x != x) ? x : copysign(y, x);
@@ -219,10 +224,12 @@ KM_INL f64 from_u32(u64 x) { return as_f64(0x4330000000000000ull | x) - 0x1p52; 
 KM_INL Quadrant_f64 reduce_wide(f64 a) {
   const u64 u = bits(a), biased = u >> 52;
   const u64 at = biased < 1014u ? 0 : biased - 1014u, s = at & 63u;
-  const u64* const t = two_over_pi_f64 + (at >> 6);
+  const u64 i = at >> 6;
+  const u64 t0 = two_over_pi_f64[i], t1 = two_over_pi_f64[i + 1];
+  const u64 t2 = two_over_pi_f64[i + 2], t3 = two_over_pi_f64[i + 3];
   const u64 m = (u & 0xfffffffffffffull) | 0x10000000000000ull;
-  const u64 w0 = t[0] << s | t[1] >> 1 >> (63 - s), w1 = t[1] << s | t[2] >> 1 >> (63 - s);
-  const u64 w2 = t[2] << s | t[3] >> 1 >> (63 - s);
+  const u64 w0 = t0 << s | t1 >> 1 >> (63 - s), w1 = t1 << s | t2 >> 1 >> (63 - s);
+  const u64 w2 = t2 << s | t3 >> 1 >> (63 - s);
   // (m * (w0:w1:w2)) >> 64 mod 2^128, from 32-bit halves; units of 2^-126 quadrants
   const u64 m0 = low_half(m), m1 = m >> 32;
   const u64 a00 = m0 * low_half(w1), a01 = m0 * (w1 >> 32), a10 = m1 * low_half(w1);
@@ -294,27 +301,30 @@ KM_INL f64 sin_or_cos(const Quadrant_f64& a, u64 q) {
   return as_f64(bits(y) ^ (q >> 1 & 1u) << 63);
 }
 KM_INL f64 signed_by(f64 y, f64 x) { return as_f64(bits(y) ^ (bits(x) & ~0x7fffffffffffffffull)); }
+KM_INL f64 sin_of(const Quadrant_f64& a, f64 x) {
+  return x == 0.0 ? x : signed_by(sin_or_cos(a, a.q), x);
+}
+KM_INL f64 cos_of(const Quadrant_f64& a) { return sin_or_cos(a, a.q + 1u); }
+// sin / cos or -cos / sin, each in two parts
+KM_INL f64 tan_of(const Quadrant_f64& a, f64 x) {
+  const f64 z = a.hi * a.hi;
+  const Pair<f64> cp = cos_parts(a.hi, a.lo, z), c = fast_sum(cp.hi, cp.lo);
+  const Pair<f64> s = fast_sum(a.hi, sin_rest(a.hi, a.lo, z));
+  const bool odd = (a.q & 1u) != 0;
+  const Pair<f64> y = quotient(odd ? -c.hi : s.hi, odd ? -c.lo : s.lo, odd ? s.hi : c.hi,
+                              odd ? s.lo : c.lo);
+  return x == 0.0 ? x : signed_by(y.hi + y.lo, x);
+}
+// The same bits at a third of the price where no |x| reaches 2^30, for callers that looked.
+KM_INL bool trig_far(f64 x) { return !(fabs(x) < 0x1p30); }
+KM_INL f64 sin_near(f64 x) { return sin_of(reduce_near(fabs(x)), x); }
+KM_INL f64 cos_near(f64 x) { return cos_of(reduce_near(fabs(x))); }
+KM_INL f64 tan_near(f64 x) { return tan_of(reduce_near(fabs(x)), x); }
 }  // namespace vm
 
-KM_INL f64 sin(f64 x) {
-  const vm::Quadrant_f64 a = vm::reduce(fabs(x));
-  return x == 0.0 ? x : vm::signed_by(vm::sin_or_cos(a, a.q), x);
-}
-KM_INL f64 cos(f64 x) {
-  const vm::Quadrant_f64 a = vm::reduce(fabs(x));
-  return vm::sin_or_cos(a, a.q + 1u);
-}
-// sin / cos or -cos / sin, each in two parts
-KM_INL f64 tan(f64 x) {
-  const vm::Quadrant_f64 a = vm::reduce(fabs(x));
-  const f64 z = a.hi * a.hi;
-  const vm::Pair<f64> cp = vm::cos_parts(a.hi, a.lo, z), c = vm::fast_sum(cp.hi, cp.lo);
-  const vm::Pair<f64> s = vm::fast_sum(a.hi, vm::sin_rest(a.hi, a.lo, z));
-  const bool odd = (a.q & 1u) != 0;
-  const vm::Pair<f64> y = vm::quotient(odd ? -c.hi : s.hi, odd ? -c.lo : s.lo,
-                                      odd ? s.hi : c.hi, odd ? s.lo : c.lo);
-  return x == 0.0 ? x : vm::signed_by(y.hi + y.lo, x);
-}
+KM_INL f64 sin(f64 x) { return vm::sin_of(vm::reduce(fabs(x)), x); }
+KM_INL f64 cos(f64 x) { return vm::cos_of(vm::reduce(fabs(x))); }
+KM_INL f64 tan(f64 x) { return vm::tan_of(vm::reduce(fabs(x)), x); }
 
 namespace vm {
 // (asin(s) / s - 1) / x with x = s^2
@@ -356,7 +366,6 @@ KM_INL f64 atan_tail(f64 x) {
 // asin(s) for s = |x| <= 1/2, else s = sqrt((1 - |x|) / 2): s + rest
 struct Arc_f64 {
   f64 s, rest;
-  bool big;
 };
 KM_INL Arc_f64 arc(f64 x) {
   const f64 a = fabs(x);
@@ -365,7 +374,7 @@ KM_INL Arc_f64 arc(f64 x) {
   const f64 root = sqrt(z);
   const f64 low = fma(-root, root, z) * (0x1p-1 / (root == 0.0 ? 1.0 : root));
   const f64 s = big ? root : a;
-  return {s, fma(s * z, asin_tail(z), big ? low : 0.0), big};
+  return {s, fma(s * z, asin_tail(z), big ? low : 0.0)};
 }
 // atan(t + low), |t| <= tan(pi/8), without t itself
 KM_INL f64 atan_rest(f64 t, f64 low) {
@@ -376,16 +385,17 @@ KM_INL f64 atan_rest(f64 t, f64 low) {
 
 KM_INL f64 asin(f64 x) {
   const vm::Arc_f64 a = vm::arc(x);
+  const bool upper = fabs(x) > 0x1p-1;
   const vm::Pair<f64> d = vm::fast_sum(0x1.921fb54442d18p0, -2.0 * a.s);
   const f64 big = d.hi + (d.lo + fma(-2.0, a.rest, 0x1.1a62633145c07p-54));
-  return x == 0.0 ? x : copysign(a.big ? big : a.s + a.rest, x);
+  return x == 0.0 ? x : copysign(upper ? big : a.s + a.rest, x);
 }
 KM_INL f64 acos(f64 x) {
   const vm::Arc_f64 a = vm::arc(x);
-  const bool negative = x < 0.0;
-  const f64 times = a.big ? (negative ? -2.0 : 2.0) : (negative ? 1.0 : -1.0);
-  const f64 base = a.big ? (negative ? 0x1.921fb54442d18p1 : 0.0) : 0x1.921fb54442d18p0;
-  const f64 base_low = a.big ? (negative ? 0x1.1a62633145c07p-53 : 0.0) : 0x1.1a62633145c07p-54;
+  const bool negative = x < 0.0, upper = fabs(x) > 0x1p-1;
+  const f64 times = upper ? (negative ? -2.0 : 2.0) : (negative ? 1.0 : -1.0);
+  const f64 base = upper ? (negative ? 0x1.921fb54442d18p1 : 0.0) : 0x1.921fb54442d18p0;
+  const f64 base_low = upper ? (negative ? 0x1.1a62633145c07p-53 : 0.0) : 0x1.1a62633145c07p-54;
   const vm::Pair<f64> d = vm::fast_sum(base, times * a.s);
   return d.hi + (d.lo + fma(times, a.rest, base_low));
 }
@@ -394,10 +404,12 @@ KM_INL f64 atan(f64 x) {
   const f64 a0 = fabs(x), a = a0 > 0x1p63 ? 0x1p63 : a0;
   const bool far = a > 0x1.3504f333f9de6p1, mid = a > 0x1.a827999fcef32p-2;
   const vm::Pair<f64> sum = vm::two_sum(a, 1.0);
-  const f64 den = far ? a : mid ? sum.hi : 1.0, num = far ? -1.0 : mid ? a - 1.0 : a;
-  const vm::Pair<f64> t = vm::quotient(num, 0.0, den, mid & !far ? sum.lo : 0.0);
-  const f64 base = far ? 0x1.921fb54442d18p0 : mid ? 0x1.921fb54442d18p-1 : 0.0;
-  const f64 base_low = far ? 0x1.1a62633145c07p-54 : mid ? 0x1.1a62633145c07p-55 : 0.0;
+  const f64 den = vm::choose(far, a, vm::choose(mid, sum.hi, 1.0));
+  const f64 den_low = vm::choose(far, 0.0, vm::choose(mid, sum.lo, 0.0));
+  const vm::Pair<f64> t =
+      vm::quotient(vm::choose(far, -1.0, vm::choose(mid, a - 1.0, a)), 0.0, den, den_low);
+  const f64 base = vm::choose(far, 0x1.921fb54442d18p0, vm::choose(mid, 0x1.921fb54442d18p-1, 0.0));
+  const f64 base_low = vm::choose(far, 0x1.1a62633145c07p-54, vm::choose(mid, 0x1.1a62633145c07p-55, 0.0));
   const vm::Pair<f64> d = vm::fast_sum(base, t.hi);
   const f64 y = d.hi + (d.lo + (base_low + vm::atan_rest(t.hi, t.lo)));
   return (a0 < 0x1p-54) | (x != x) ? x : copysign(y, x);
