@@ -1,4 +1,4 @@
-"""Writes vmath_core.hpp: bit patterns, exact sums, rounding, signs, classes, minima, integer bits."""
+"""Writes vmath_core.hpp: bits, exact sums, rounding, signs, classes, minima, bit counts."""
 
 from __future__ import annotations
 
@@ -134,11 +134,11 @@ KM_INL bool isinf($F x) { return fabs(x) == vm::infinity(x); }
 KM_INL bool isfinite($F x) { return fabs(x) < vm::infinity(x); }
 KM_INL bool signbit($F x) { return (vm::bits(x) >> @top) != 0; }
 // NaN wins
-KM_INL $F minimum($F a, $F b) { return (a < b) | (a != a) ? a : b; }
-KM_INL $F maximum($F a, $F b) { return (a > b) | (a != a) ? a : b; }
+KM_INL $F minimum($F a, $F b) { return ((a < b) | (a != a)) ? a : b; }
+KM_INL $F maximum($F a, $F b) { return ((a > b) | (a != a)) ? a : b; }
 // NaN loses
-KM_INL $F fmin($F a, $F b) { return (a < b) | (b != b) ? a : b; }
-KM_INL $F fmax($F a, $F b) { return (a > b) | (b != b) ? a : b; }
+KM_INL $F fmin($F a, $F b) { return ((a < b) | (b != b)) ? a : b; }
+KM_INL $F fmax($F a, $F b) { return ((a > b) | (b != b)) ? a : b; }
 KM_INL $F degrees($F x) { return x * $degrees; }
 KM_INL $F radians($F x) { return x * $radians; }
 // x * 2^n, rounded once
@@ -152,19 +152,19 @@ KM_INL $F ldexp($F x, i32 n) {
 KM_INL $F frexp_mantissa($F x) {
   const $F scaled = fabs(x) < $tiny ? x * $lift : x;
   const $F m = vm::as_$F((vm::bits(scaled) & @significand) | @half);
-  return (x == $zero) | !(fabs(x) < vm::infinity(x)) ? x : m;
+  return ((x == $zero) | !(fabs(x) < vm::infinity(x))) ? x : m;
 }
 KM_INL i32 frexp_exponent($F x) {
   const bool small = fabs(x) < $tiny;
   const $U u = vm::bits(small ? x * $lift : x) & @magnitude;
   const i32 e = (i32)(u >> @mantissa) - (small ? @bias - 1 + @lift_by : @bias - 1);
-  return (x == $zero) | !(fabs(x) < vm::infinity(x)) ? 0 : e;
+  return ((x == $zero) | !(fabs(x) < vm::infinity(x))) ? 0 : e;
 }
 // the next number after x towards y
 KM_INL $F nextafter($F x, $F y) {
   const $U u = vm::bits(x), moved = (x < y) == (x > $zero) ? u + 1 : u - 1;
   const $F step = x == $zero ? vm::as_$F((vm::bits(y) & ~@magnitude) | 1u) : vm::as_$F(moved);
-  return (x != x) | (y != y) ? x + y : x == y ? y : step;
+  return ((x != x) | (y != y)) ? x + y : x == y ? y : step;
 }
 """
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import mpmath as mp
 
 from vmath.fit import fit, split
 from vmath.kinds import KINDS, Kind, fill, polynomial
+
+if TYPE_CHECKING:
+    from vmath.fit import Real
 
 CODE = """\
 namespace vm {
@@ -104,7 +109,7 @@ KM_INL $F tanh($F x) {
 """
 
 
-def exp_minus_1(r: mp.mpf) -> mp.mpf:
+def exp_minus_1(r: Real) -> Real:
     """(e^r - 1 - r) / r^2, whose value at 0 is 1/2."""
     return (mp.expm1(r) - r) / r**2
 

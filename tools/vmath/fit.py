@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import mpmath as mp
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
 mp.mp.dps = 50
 
-Real = mp.mpf
+Real: TypeAlias = Any
+"""An mpmath number; mpmath is not annotated."""
 NODES = 44
 """Chebyshev nodes of every fit: more than any polynomial here has coefficients."""
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import mpmath as mp
 
 from vmath.fit import fit, split
 from vmath.kinds import F64, fill, polynomial
+
+if TYPE_CHECKING:
+    from vmath.fit import Real
 
 CODE = """\
 namespace vm {
@@ -118,7 +123,7 @@ def emit() -> str:
     """Return the body of the file."""
     tolerance, half = mp.mpf(2) ** -57, mp.log(2 * mp.pi) / 2
 
-    def stirling(w: mp.mpf) -> mp.mpf:
+    def stirling(w: Real) -> Real:
         z = 1 / mp.sqrt(w)
         return (mp.loggamma(z) - ((z - 0.5) * mp.log(z) - z + half)) * z
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import mpmath as mp
 
-from vmath.fit import Real
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from vmath.fit import Real
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +20,8 @@ class Kind:
     """One floating-point type: its names in C++ and the numbers of its format."""
 
     real: str
-    uint: str
-    int: str
+    unsigned: str
+    signed: str
     digits: int
     bias: int
     suffix: str
@@ -88,7 +91,7 @@ def fill(text: str, kind: Kind, constants: Mapping[str, object] | None = None) -
     in as it stands.
     """
     values = dict(constants or {})
-    types = {"F": kind.real, "U": kind.uint, "I": kind.int}
+    types = {"F": kind.real, "U": kind.unsigned, "I": kind.signed}
 
     def value(match: re.Match[str]) -> str:
         sign, name = match.groups()

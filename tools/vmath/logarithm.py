@@ -23,7 +23,7 @@ KM_INL Log_$F by_powers($F x) {
 // the values log takes at 0, below, at infinity and NaN
 KM_INL $F log_limits($F y, $F x) {
   y = x > #0 ? y : x == #0 ? -infinity(x) : not_a_number(x);
-  return (x == infinity(x)) | (x != x) ? x : y;
+  return ((x == infinity(x)) | (x != x)) ? x : y;
 }
 """
 
@@ -99,7 +99,7 @@ KM_INL $F log10($F x) {
 KM_INL $F log1p($F x) {
   const $F y = copysign(vm::log1p_pair(x, #0, #0), x);
   const $F z = x > -#1 ? y : x == -#1 ? -vm::infinity(x) : vm::not_a_number(x);
-  return (x == vm::infinity(x)) | (x != x) | (fabs(x) < $tiny) ? x : z;
+  return ((x == vm::infinity(x)) | (x != x) | (fabs(x) < $tiny)) ? x : z;
 }
 
 // log(1 + u) with u = a + (sqrt(a^2 + 1) - 1), a = |x|, in two parts
@@ -112,7 +112,7 @@ KM_INL $F asinh($F x) {
   const $F rest = (fma(-root, root, w.hi) + (w.lo + sq.lo)) * (#0.5 / root);
   const vm::Pair<$F> u = vm::two_sum(b, root - #1);
   const $F y = vm::log1p_pair(big ? a : u.hi, big ? #0 : u.lo + rest, big ? #1 : #0);
-  return (a < $negligible) | !(a < vm::infinity(x)) ? x : copysign(y, x);
+  return ((a < $negligible) | !(a < vm::infinity(x))) ? x : copysign(y, x);
 }
 
 // log(1 + u) with u = t + sqrt(t (t + 2)), t = x - 1, in two parts
@@ -125,7 +125,7 @@ KM_INL $F acosh($F x) {
   const vm::Pair<$F> u = vm::two_sum(t, root);
   const $F y = vm::log1p_pair(big ? x : u.hi, big ? #0 : u.lo + rest, big ? #1 : #0);
   const $F z = x >= #1 ? y : vm::not_a_number(x);
-  return (x == vm::infinity(x)) | (x != x) ? x : z;
+  return ((x == vm::infinity(x)) | (x != x)) ? x : z;
 }
 
 // log(1 + 2a / (1 - a)) / 2

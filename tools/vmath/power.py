@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import mpmath as mp
 
 from vmath.fit import fit, split
 from vmath.kinds import F32, F64, Kind, fill, polynomial
+
+if TYPE_CHECKING:
+    from vmath.fit import Real
 
 POW_LIMITS = """\
 namespace vm {
@@ -18,10 +23,10 @@ KM_INL $F pow_limits($F v, $F x, $F y) {
   v = ax == #0 ? (y < #0 ? inf : #0) : v;
   v = ax == inf ? (y < #0 ? #0 : inf) : v;
   v = ay == inf ? (ax == #1 ? #1 : (ax > #1) == (y > #0) ? inf : #0) : v;
-  v = negative & odd ? -v : v;
-  v = negative & !whole & (ax != #0) & (ax != inf) ? not_a_number(x) : v;
-  v = (x != x) | (y != y) ? x + y : v;
-  return (x == #1) | (y == #0) ? #1 : v;
+  v = (negative & odd) ? -v : v;
+  v = (negative & !whole & (ax != #0) & (ax != inf)) ? not_a_number(x) : v;
+  v = ((x != x) | (y != y)) ? x + y : v;
+  return ((x == #1) | (y == #0)) ? #1 : v;
 }
 }  // namespace vm
 """
@@ -72,7 +77,7 @@ KM_INL f64 pow(f64 x, f64 y) {
   const f64 l = fma(y, log.hi, -h) + y * log.lo;
   const bool over = h > 710.0, under = h < -746.0;
   const vm::Exp_f64 e =
-      vm::exp_pair(over ? 710.0 : under ? -746.0 : h, over | under ? 0.0 : l);
+      vm::exp_pair(over ? 710.0 : under ? -746.0 : h, (over | under) ? 0.0 : l);
   return vm::pow_limits(vm::scale(e.hi + e.lo, e.n), x, y);
 }
 """
@@ -94,7 +99,7 @@ KM_INL $F cbrt($F x) {
   const vm::Pair<$F> t2 = vm::two_product(t, t);
   const $F rest = fma(-t2.hi, t, a) - t2.lo * t;
   const $F root = fma(rest, y * y * $third, t) * (small ? $unlift : #1);
-  return (x == #0) | !(a0 < vm::infinity(x)) ? x : copysign(root, x);
+  return ((x == #0) | !(a0 < vm::infinity(x))) ? x : copysign(root, x);
 }
 """
 
@@ -102,7 +107,7 @@ HYPOT_SINGLE = """\
 KM_INL f32 hypot(f32 x, f32 y) {
   const f64 a = (f64)x, b = (f64)y;
   const f32 r = (f32)sqrt(fma(a, a, b * b)), inf = vm::infinity(x);
-  return (fabs(x) == inf) | (fabs(y) == inf) ? inf : r;
+  return ((fabs(x) == inf) | (fabs(y) == inf)) ? inf : r;
 }
 """
 
@@ -118,7 +123,7 @@ KM_INL f64 hypot(f64 x, f64 y) {
   const f64 root = sqrt(sum.hi);
   const f64 rest = fma(-root, root, sum.hi) + (sum.lo + (p.lo + q.lo));
   const f64 r = fma(rest, 0.5 / (root == 0.0 ? 1.0 : root), root) * up;
-  return (ax == inf) | (ay == inf) ? inf : (x != x) | (y != y) ? x + y : r;
+  return ((ax == inf) | (ay == inf)) ? inf : ((x != x) | (y != y)) ? x + y : r;
 }
 """
 
@@ -206,7 +211,7 @@ def pow_double() -> str:
     top = ((mp.sqrt(2) - 1) / (mp.sqrt(2) + 1)) ** 2
     two_thirds = mp.mpf(2) / 3
 
-    def rest(z: mp.mpf) -> mp.mpf:
+    def rest(z: Real) -> Real:
         root = mp.sqrt(z)
         return ((2 * mp.atanh(root) / root - 2) / z - two_thirds) / z
 

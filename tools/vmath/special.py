@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import mpmath as mp
 
 from vmath.fit import fit
 from vmath.kinds import F32, F64, KINDS, Kind, fill, polynomial
+
+if TYPE_CHECKING:
+    from vmath.fit import Real
 
 BREAK = mp.mpf("0.92")
 
@@ -19,7 +24,7 @@ KM_INL f32 erf(f32 x) {
   const f32 a0 = fabs(x), a = a0 > 4.0f ? 4.0f : a0;
   const f32 small = fma(x, vm::erf_tail(x * x), x);
   const f32 big = 1.0f - exp(vm::erf_exponent(a));
-  return (a0 < $split) | (x != x) ? small : copysign(big, x);
+  return ((a0 < $split) | (x != x)) ? small : copysign(big, x);
 }
 """
 
@@ -34,7 +39,7 @@ KM_INL f64 erf(f64 x) {
   const f64 small = fma(x, vm::erf_tail(x * x), x);
   const f64 w = vm::erf_scaled((a - 2.0) / (a + 2.0));
   const f64 big = fma(-w, exp(-a * a), 1.0);
-  return (a0 < $split) | (x != x) ? small : copysign(big, x);
+  return ((a0 < $split) | (x != x)) ? small : copysign(big, x);
 }
 """
 
@@ -65,7 +70,7 @@ def error_function(kind: Kind) -> str:
     """Return erf of one kind."""
     eps = kind.epsilon
 
-    def near_zero(z: mp.mpf) -> mp.mpf:
+    def near_zero(z: Real) -> Real:
         root = mp.sqrt(z)
         return mp.erf(root) / root - 1
 
@@ -84,7 +89,7 @@ def error_function(kind: Kind) -> str:
     else:
         low, high = (BREAK - 2) / (BREAK + 2), mp.mpf(4) / 8
 
-        def scaled(t: mp.mpf) -> mp.mpf:
+        def scaled(t: Real) -> Real:
             a = 2 * (1 + t) / (1 - t)
             return mp.erfc(a) * mp.exp(a * a)
 
@@ -99,10 +104,10 @@ def error_function(kind: Kind) -> str:
 
 def complement(kind: Kind) -> str:
     """Return erfc of one kind."""
-    center, most = CENTER[kind], mp.mpf(kind.pick("10.1", "27.3"))  # type: ignore[arg-type]
+    center, most = CENTER[kind], mp.mpf(kind.pick("10.1", "27.3"))
     near = mp.mpf("0.47")
 
-    def scaled(t: mp.mpf) -> mp.mpf:
+    def scaled(t: Real) -> Real:
         a = center * (1 + t) / (1 - t)
         return (1 + 2 * a) * mp.erfc(a) * mp.exp(a * a)
 

@@ -193,7 +193,7 @@ KM_INL $F atan($F x) {
   const $F base_low = vm::choose(far, $half_pi_1, vm::choose(mid, $quarter_pi_1, #0));
   const vm::Pair<$F> d = vm::fast_sum(base, t.hi);
   const $F y = d.hi + (d.lo + (base_low + vm::atan_rest(t.hi, t.lo)));
-  return (a0 < $negligible) | (x != x) ? x : copysign(y, x);
+  return ((a0 < $negligible) | (x != x)) ? x : copysign(y, x);
 }
 // c pi/4 +- atan(t), |t| <= tan(pi/8), from the smaller over the larger of |x| and |y|
 KM_INL $F atan2($F y, $F x) {
@@ -201,7 +201,7 @@ KM_INL $F atan2($F y, $F x) {
   const bool steep = ay > ax, behind = signbit(x);
   $F den = steep ? ay : ax, num = steep ? ax : ay;
   num = den == inf ? (num == inf ? #1 : #0) : num;
-  den = (den == inf) | (den == #0) ? #1 : den;
+  den = ((den == inf) | (den == #0)) ? #1 : den;
   const $F by = den > $large ? $down : den < $little ? $up : #1;
   num = num * by;
   den = den * by;
@@ -216,7 +216,7 @@ KM_INL $F atan2($F y, $F x) {
   const $F turn = minus ? -#1 : #1;
   const vm::Pair<$F> d = vm::fast_sum(base, turn * t.hi);
   const $F rest = d.lo + fma(c, $octant_lo, turn * vm::atan_rest(t.hi, t.lo));
-  return (x != x) | (y != y) ? x + y : copysign(d.hi + rest, y);
+  return ((x != x) | (y != y)) ? x + y : copysign(d.hi + rest, y);
 }
 """
 
@@ -233,7 +233,7 @@ def table(kind: Kind) -> str:
 def circular(kind: Kind) -> str:
     """Return sin, cos, tan of one kind."""
     eps = kind.epsilon
-    top = (mp.pi / 4 + mp.mpf(kind.pick("0.005", "1e-6"))) ** 2  # type: ignore[arg-type]
+    top = (mp.pi / 4 + mp.mpf(kind.pick("0.005", "1e-6"))) ** 2
     sine = fit(lambda z: (mp.sin(mp.sqrt(z)) / mp.sqrt(z) - 1) / z, mp.mpf(0), top, eps / 4)
     cosine = fit(lambda z: (mp.cos(mp.sqrt(z)) - 1 + z / 2) / z**2, mp.mpf(0), top, eps / 4)
     half_pi = split(mp.pi / 2, [kind.digits, kind.digits])

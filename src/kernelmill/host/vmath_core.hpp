@@ -130,11 +130,11 @@ KM_INL bool isinf(f32 x) { return fabs(x) == vm::infinity(x); }
 KM_INL bool isfinite(f32 x) { return fabs(x) < vm::infinity(x); }
 KM_INL bool signbit(f32 x) { return (vm::bits(x) >> 31) != 0; }
 // NaN wins
-KM_INL f32 minimum(f32 a, f32 b) { return (a < b) | (a != a) ? a : b; }
-KM_INL f32 maximum(f32 a, f32 b) { return (a > b) | (a != a) ? a : b; }
+KM_INL f32 minimum(f32 a, f32 b) { return ((a < b) | (a != a)) ? a : b; }
+KM_INL f32 maximum(f32 a, f32 b) { return ((a > b) | (a != a)) ? a : b; }
 // NaN loses
-KM_INL f32 fmin(f32 a, f32 b) { return (a < b) | (b != b) ? a : b; }
-KM_INL f32 fmax(f32 a, f32 b) { return (a > b) | (b != b) ? a : b; }
+KM_INL f32 fmin(f32 a, f32 b) { return ((a < b) | (b != b)) ? a : b; }
+KM_INL f32 fmax(f32 a, f32 b) { return ((a > b) | (b != b)) ? a : b; }
 KM_INL f32 degrees(f32 x) { return x * 0x1.ca5dcp5f; }
 KM_INL f32 radians(f32 x) { return x * 0x1.1df46ap-6f; }
 // x * 2^n, rounded once
@@ -148,19 +148,19 @@ KM_INL f32 ldexp(f32 x, i32 n) {
 KM_INL f32 frexp_mantissa(f32 x) {
   const f32 scaled = fabs(x) < 0x1p-126f ? x * 0x1p25f : x;
   const f32 m = vm::as_f32((vm::bits(scaled) & 0x807fffffu) | 0x3f000000u);
-  return (x == 0.0f) | !(fabs(x) < vm::infinity(x)) ? x : m;
+  return ((x == 0.0f) | !(fabs(x) < vm::infinity(x))) ? x : m;
 }
 KM_INL i32 frexp_exponent(f32 x) {
   const bool small = fabs(x) < 0x1p-126f;
   const u32 u = vm::bits(small ? x * 0x1p25f : x) & 0x7fffffffu;
   const i32 e = (i32)(u >> 23) - (small ? 127 - 1 + 25 : 127 - 1);
-  return (x == 0.0f) | !(fabs(x) < vm::infinity(x)) ? 0 : e;
+  return ((x == 0.0f) | !(fabs(x) < vm::infinity(x))) ? 0 : e;
 }
 // the next number after x towards y
 KM_INL f32 nextafter(f32 x, f32 y) {
   const u32 u = vm::bits(x), moved = (x < y) == (x > 0.0f) ? u + 1 : u - 1;
   const f32 step = x == 0.0f ? vm::as_f32((vm::bits(y) & ~0x7fffffffu) | 1u) : vm::as_f32(moved);
-  return (x != x) | (y != y) ? x + y : x == y ? y : step;
+  return ((x != x) | (y != y)) ? x + y : x == y ? y : step;
 }
 
 // ---------------------------------------------------------------- f64: signs, classes, minima
@@ -191,11 +191,11 @@ KM_INL bool isinf(f64 x) { return fabs(x) == vm::infinity(x); }
 KM_INL bool isfinite(f64 x) { return fabs(x) < vm::infinity(x); }
 KM_INL bool signbit(f64 x) { return (vm::bits(x) >> 63) != 0; }
 // NaN wins
-KM_INL f64 minimum(f64 a, f64 b) { return (a < b) | (a != a) ? a : b; }
-KM_INL f64 maximum(f64 a, f64 b) { return (a > b) | (a != a) ? a : b; }
+KM_INL f64 minimum(f64 a, f64 b) { return ((a < b) | (a != a)) ? a : b; }
+KM_INL f64 maximum(f64 a, f64 b) { return ((a > b) | (a != a)) ? a : b; }
 // NaN loses
-KM_INL f64 fmin(f64 a, f64 b) { return (a < b) | (b != b) ? a : b; }
-KM_INL f64 fmax(f64 a, f64 b) { return (a > b) | (b != b) ? a : b; }
+KM_INL f64 fmin(f64 a, f64 b) { return ((a < b) | (b != b)) ? a : b; }
+KM_INL f64 fmax(f64 a, f64 b) { return ((a > b) | (b != b)) ? a : b; }
 KM_INL f64 degrees(f64 x) { return x * 0x1.ca5dc1a63c1f8p5; }
 KM_INL f64 radians(f64 x) { return x * 0x1.1df46a2529d39p-6; }
 // x * 2^n, rounded once
@@ -209,19 +209,19 @@ KM_INL f64 ldexp(f64 x, i32 n) {
 KM_INL f64 frexp_mantissa(f64 x) {
   const f64 scaled = fabs(x) < 0x1p-1022 ? x * 0x1p54 : x;
   const f64 m = vm::as_f64((vm::bits(scaled) & 0x800fffffffffffffull) | 0x3fe0000000000000ull);
-  return (x == 0.0) | !(fabs(x) < vm::infinity(x)) ? x : m;
+  return ((x == 0.0) | !(fabs(x) < vm::infinity(x))) ? x : m;
 }
 KM_INL i32 frexp_exponent(f64 x) {
   const bool small = fabs(x) < 0x1p-1022;
   const u64 u = vm::bits(small ? x * 0x1p54 : x) & 0x7fffffffffffffffull;
   const i32 e = (i32)(u >> 52) - (small ? 1023 - 1 + 54 : 1023 - 1);
-  return (x == 0.0) | !(fabs(x) < vm::infinity(x)) ? 0 : e;
+  return ((x == 0.0) | !(fabs(x) < vm::infinity(x))) ? 0 : e;
 }
 // the next number after x towards y
 KM_INL f64 nextafter(f64 x, f64 y) {
   const u64 u = vm::bits(x), moved = (x < y) == (x > 0.0) ? u + 1 : u - 1;
   const f64 step = x == 0.0 ? vm::as_f64((vm::bits(y) & ~0x7fffffffffffffffull) | 1u) : vm::as_f64(moved);
-  return (x != x) | (y != y) ? x + y : x == y ? y : step;
+  return ((x != x) | (y != y)) ? x + y : x == y ? y : step;
 }
 
 // ---------------------------------------------------------------- integers: counting bits

@@ -35,7 +35,7 @@ KM_INL Log_f32 by_powers(f32 x) {
 // the values log takes at 0, below, at infinity and NaN
 KM_INL f32 log_limits(f32 y, f32 x) {
   y = x > 0.0f ? y : x == 0.0f ? -infinity(x) : not_a_number(x);
-  return (x == infinity(x)) | (x != x) ? x : y;
+  return ((x == infinity(x)) | (x != x)) ? x : y;
 }
 // log(1 + t) + k ln2 + low, t in [-0.3, 0.42]
 KM_INL f32 log_sum(f32 t, f32 low, f32 k) {
@@ -89,7 +89,7 @@ KM_INL f32 log10(f32 x) {
 KM_INL f32 log1p(f32 x) {
   const f32 y = copysign(vm::log1p_pair(x, 0.0f, 0.0f), x);
   const f32 z = x > -1.0f ? y : x == -1.0f ? -vm::infinity(x) : vm::not_a_number(x);
-  return (x == vm::infinity(x)) | (x != x) | (fabs(x) < 0x1p-126f) ? x : z;
+  return ((x == vm::infinity(x)) | (x != x) | (fabs(x) < 0x1p-126f)) ? x : z;
 }
 
 // log(1 + u) with u = a + (sqrt(a^2 + 1) - 1), a = |x|, in two parts
@@ -102,7 +102,7 @@ KM_INL f32 asinh(f32 x) {
   const f32 rest = (fma(-root, root, w.hi) + (w.lo + sq.lo)) * (0x1p-1f / root);
   const vm::Pair<f32> u = vm::two_sum(b, root - 1.0f);
   const f32 y = vm::log1p_pair(big ? a : u.hi, big ? 0.0f : u.lo + rest, big ? 1.0f : 0.0f);
-  return (a < 0x1p-25f) | !(a < vm::infinity(x)) ? x : copysign(y, x);
+  return ((a < 0x1p-25f) | !(a < vm::infinity(x))) ? x : copysign(y, x);
 }
 
 // log(1 + u) with u = t + sqrt(t (t + 2)), t = x - 1, in two parts
@@ -115,7 +115,7 @@ KM_INL f32 acosh(f32 x) {
   const vm::Pair<f32> u = vm::two_sum(t, root);
   const f32 y = vm::log1p_pair(big ? x : u.hi, big ? 0.0f : u.lo + rest, big ? 1.0f : 0.0f);
   const f32 z = x >= 1.0f ? y : vm::not_a_number(x);
-  return (x == vm::infinity(x)) | (x != x) ? x : z;
+  return ((x == vm::infinity(x)) | (x != x)) ? x : z;
 }
 
 // log(1 + 2a / (1 - a)) / 2
@@ -155,7 +155,7 @@ KM_INL Log_f64 by_powers(f64 x) {
 // the values log takes at 0, below, at infinity and NaN
 KM_INL f64 log_limits(f64 y, f64 x) {
   y = x > 0.0 ? y : x == 0.0 ? -infinity(x) : not_a_number(x);
-  return (x == infinity(x)) | (x != x) ? x : y;
+  return ((x == infinity(x)) | (x != x)) ? x : y;
 }
 // log(1 + t) + k ln2 + low, t in [-0.3, 0.42]
 KM_INL f64 log_sum(f64 t, f64 low, f64 k) {
@@ -210,7 +210,7 @@ KM_INL f64 log10(f64 x) {
 KM_INL f64 log1p(f64 x) {
   const f64 y = copysign(vm::log1p_pair(x, 0.0, 0.0), x);
   const f64 z = x > -1.0 ? y : x == -1.0 ? -vm::infinity(x) : vm::not_a_number(x);
-  return (x == vm::infinity(x)) | (x != x) | (fabs(x) < 0x1p-1022) ? x : z;
+  return ((x == vm::infinity(x)) | (x != x) | (fabs(x) < 0x1p-1022)) ? x : z;
 }
 
 // log(1 + u) with u = a + (sqrt(a^2 + 1) - 1), a = |x|, in two parts
@@ -223,7 +223,7 @@ KM_INL f64 asinh(f64 x) {
   const f64 rest = (fma(-root, root, w.hi) + (w.lo + sq.lo)) * (0x1p-1 / root);
   const vm::Pair<f64> u = vm::two_sum(b, root - 1.0);
   const f64 y = vm::log1p_pair(big ? a : u.hi, big ? 0.0 : u.lo + rest, big ? 1.0 : 0.0);
-  return (a < 0x1p-54) | !(a < vm::infinity(x)) ? x : copysign(y, x);
+  return ((a < 0x1p-54) | !(a < vm::infinity(x))) ? x : copysign(y, x);
 }
 
 // log(1 + u) with u = t + sqrt(t (t + 2)), t = x - 1, in two parts
@@ -236,7 +236,7 @@ KM_INL f64 acosh(f64 x) {
   const vm::Pair<f64> u = vm::two_sum(t, root);
   const f64 y = vm::log1p_pair(big ? x : u.hi, big ? 0.0 : u.lo + rest, big ? 1.0 : 0.0);
   const f64 z = x >= 1.0 ? y : vm::not_a_number(x);
-  return (x == vm::infinity(x)) | (x != x) ? x : z;
+  return ((x == vm::infinity(x)) | (x != x)) ? x : z;
 }
 
 // log(1 + 2a / (1 - a)) / 2

@@ -17,10 +17,10 @@ KM_INL f32 pow_limits(f32 v, f32 x, f32 y) {
   v = ax == 0.0f ? (y < 0.0f ? inf : 0.0f) : v;
   v = ax == inf ? (y < 0.0f ? 0.0f : inf) : v;
   v = ay == inf ? (ax == 1.0f ? 1.0f : (ax > 1.0f) == (y > 0.0f) ? inf : 0.0f) : v;
-  v = negative & odd ? -v : v;
-  v = negative & !whole & (ax != 0.0f) & (ax != inf) ? not_a_number(x) : v;
-  v = (x != x) | (y != y) ? x + y : v;
-  return (x == 1.0f) | (y == 0.0f) ? 1.0f : v;
+  v = (negative & odd) ? -v : v;
+  v = (negative & !whole & (ax != 0.0f) & (ax != inf)) ? not_a_number(x) : v;
+  v = ((x != x) | (y != y)) ? x + y : v;
+  return ((x == 1.0f) | (y == 0.0f)) ? 1.0f : v;
 }
 }  // namespace vm
 
@@ -34,10 +34,10 @@ KM_INL f64 pow_limits(f64 v, f64 x, f64 y) {
   v = ax == 0.0 ? (y < 0.0 ? inf : 0.0) : v;
   v = ax == inf ? (y < 0.0 ? 0.0 : inf) : v;
   v = ay == inf ? (ax == 1.0 ? 1.0 : (ax > 1.0) == (y > 0.0) ? inf : 0.0) : v;
-  v = negative & odd ? -v : v;
-  v = negative & !whole & (ax != 0.0) & (ax != inf) ? not_a_number(x) : v;
-  v = (x != x) | (y != y) ? x + y : v;
-  return (x == 1.0) | (y == 0.0) ? 1.0 : v;
+  v = (negative & odd) ? -v : v;
+  v = (negative & !whole & (ax != 0.0) & (ax != inf)) ? not_a_number(x) : v;
+  v = ((x != x) | (y != y)) ? x + y : v;
+  return ((x == 1.0) | (y == 0.0)) ? 1.0 : v;
 }
 }  // namespace vm
 
@@ -122,7 +122,7 @@ KM_INL f64 pow(f64 x, f64 y) {
   const f64 l = fma(y, log.hi, -h) + y * log.lo;
   const bool over = h > 710.0, under = h < -746.0;
   const vm::Exp_f64 e =
-      vm::exp_pair(over ? 710.0 : under ? -746.0 : h, over | under ? 0.0 : l);
+      vm::exp_pair(over ? 710.0 : under ? -746.0 : h, (over | under) ? 0.0 : l);
   return vm::pow_limits(vm::scale(e.hi + e.lo, e.n), x, y);
 }
 
@@ -152,7 +152,7 @@ KM_INL f32 cbrt(f32 x) {
   const vm::Pair<f32> t2 = vm::two_product(t, t);
   const f32 rest = fma(-t2.hi, t, a) - t2.lo * t;
   const f32 root = fma(rest, y * y * 0x1.555556p-2f, t) * (small ? 0x1p-8f : 1.0f);
-  return (x == 0.0f) | !(a0 < vm::infinity(x)) ? x : copysign(root, x);
+  return ((x == 0.0f) | !(a0 < vm::infinity(x))) ? x : copysign(root, x);
 }
 
 namespace vm {
@@ -185,13 +185,13 @@ KM_INL f64 cbrt(f64 x) {
   const vm::Pair<f64> t2 = vm::two_product(t, t);
   const f64 rest = fma(-t2.hi, t, a) - t2.lo * t;
   const f64 root = fma(rest, y * y * 0x1.5555555555555p-2, t) * (small ? 0x1p-18 : 1.0);
-  return (x == 0.0) | !(a0 < vm::infinity(x)) ? x : copysign(root, x);
+  return ((x == 0.0) | !(a0 < vm::infinity(x))) ? x : copysign(root, x);
 }
 
 KM_INL f32 hypot(f32 x, f32 y) {
   const f64 a = (f64)x, b = (f64)y;
   const f32 r = (f32)sqrt(fma(a, a, b * b)), inf = vm::infinity(x);
-  return (fabs(x) == inf) | (fabs(y) == inf) ? inf : r;
+  return ((fabs(x) == inf) | (fabs(y) == inf)) ? inf : r;
 }
 
 KM_INL f64 hypot(f64 x, f64 y) {
@@ -205,7 +205,7 @@ KM_INL f64 hypot(f64 x, f64 y) {
   const f64 root = sqrt(sum.hi);
   const f64 rest = fma(-root, root, sum.hi) + (sum.lo + (p.lo + q.lo));
   const f64 r = fma(rest, 0.5 / (root == 0.0 ? 1.0 : root), root) * up;
-  return (ax == inf) | (ay == inf) ? inf : (x != x) | (y != y) ? x + y : r;
+  return ((ax == inf) | (ay == inf)) ? inf : ((x != x) | (y != y)) ? x + y : r;
 }
 
 namespace vm {

@@ -41,7 +41,7 @@ KM_INL f32 erf(f32 x) {
   const f32 a0 = fabs(x), a = a0 > 4.0f ? 4.0f : a0;
   const f32 small = fma(x, vm::erf_tail(x * x), x);
   const f32 big = 1.0f - exp(vm::erf_exponent(a));
-  return (a0 < 0x1.d70a3ep-1f) | (x != x) ? small : copysign(big, x);
+  return ((a0 < 0x1.d70a3ep-1f) | (x != x)) ? small : copysign(big, x);
 }
 
 namespace vm {
@@ -93,7 +93,7 @@ KM_INL f64 erf(f64 x) {
   const f64 small = fma(x, vm::erf_tail(x * x), x);
   const f64 w = vm::erf_scaled((a - 2.0) / (a + 2.0));
   const f64 big = fma(-w, exp(-a * a), 1.0);
-  return (a0 < 0x1.d70a3d70a3d71p-1) | (x != x) ? small : copysign(big, x);
+  return ((a0 < 0x1.d70a3d70a3d71p-1) | (x != x)) ? small : copysign(big, x);
 }
 
 namespace vm {

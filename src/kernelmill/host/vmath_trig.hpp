@@ -181,7 +181,7 @@ KM_INL f32 atan(f32 x) {
   const f32 base_low = vm::choose(far, -0x1.777a5cp-25f, vm::choose(mid, -0x1.777a5cp-26f, 0.0f));
   const vm::Pair<f32> d = vm::fast_sum(base, t.hi);
   const f32 y = d.hi + (d.lo + (base_low + vm::atan_rest(t.hi, t.lo)));
-  return (a0 < 0x1p-25f) | (x != x) ? x : copysign(y, x);
+  return ((a0 < 0x1p-25f) | (x != x)) ? x : copysign(y, x);
 }
 // c pi/4 +- atan(t), |t| <= tan(pi/8), from the smaller over the larger of |x| and |y|
 KM_INL f32 atan2(f32 y, f32 x) {
@@ -189,7 +189,7 @@ KM_INL f32 atan2(f32 y, f32 x) {
   const bool steep = ay > ax, behind = signbit(x);
   f32 den = steep ? ay : ax, num = steep ? ax : ay;
   num = den == inf ? (num == inf ? 1.0f : 0.0f) : num;
-  den = (den == inf) | (den == 0.0f) ? 1.0f : den;
+  den = ((den == inf) | (den == 0.0f)) ? 1.0f : den;
   const f32 by = den > 0x1p124f ? 0x1p-5f : den < 0x1p-79f ? 0x1p48f : 1.0f;
   num = num * by;
   den = den * by;
@@ -204,7 +204,7 @@ KM_INL f32 atan2(f32 y, f32 x) {
   const f32 turn = minus ? -1.0f : 1.0f;
   const vm::Pair<f32> d = vm::fast_sum(base, turn * t.hi);
   const f32 rest = d.lo + fma(c, 0x1.5110b4p-23f, turn * vm::atan_rest(t.hi, t.lo));
-  return (x != x) | (y != y) ? x + y : copysign(d.hi + rest, y);
+  return ((x != x) | (y != y)) ? x + y : copysign(d.hi + rest, y);
 }
 
 namespace vm {
@@ -412,7 +412,7 @@ KM_INL f64 atan(f64 x) {
   const f64 base_low = vm::choose(far, 0x1.1a62633145c07p-54, vm::choose(mid, 0x1.1a62633145c07p-55, 0.0));
   const vm::Pair<f64> d = vm::fast_sum(base, t.hi);
   const f64 y = d.hi + (d.lo + (base_low + vm::atan_rest(t.hi, t.lo)));
-  return (a0 < 0x1p-54) | (x != x) ? x : copysign(y, x);
+  return ((a0 < 0x1p-54) | (x != x)) ? x : copysign(y, x);
 }
 // c pi/4 +- atan(t), |t| <= tan(pi/8), from the smaller over the larger of |x| and |y|
 KM_INL f64 atan2(f64 y, f64 x) {
@@ -420,7 +420,7 @@ KM_INL f64 atan2(f64 y, f64 x) {
   const bool steep = ay > ax, behind = signbit(x);
   f64 den = steep ? ay : ax, num = steep ? ax : ay;
   num = den == inf ? (num == inf ? 1.0 : 0.0) : num;
-  den = (den == inf) | (den == 0.0) ? 1.0 : den;
+  den = ((den == inf) | (den == 0.0)) ? 1.0 : den;
   const f64 by = den > 0x1p1020 ? 0x1p-5 : den < 0x1p-917 ? 0x1p106 : 1.0;
   num = num * by;
   den = den * by;
@@ -435,7 +435,7 @@ KM_INL f64 atan2(f64 y, f64 x) {
   const f64 turn = minus ? -1.0 : 1.0;
   const vm::Pair<f64> d = vm::fast_sum(base, turn * t.hi);
   const f64 rest = d.lo + fma(c, 0x1.1a62633145c07p-55, turn * vm::atan_rest(t.hi, t.lo));
-  return (x != x) | (y != y) ? x + y : copysign(d.hi + rest, y);
+  return ((x != x) | (y != y)) ? x + y : copysign(d.hi + rest, y);
 }
 
 }  // namespace km
