@@ -203,6 +203,8 @@ class HostBuffer(np.ndarray[Any, np.dtype[np.uint8]]):
         """Take a block of at least `nbytes` bytes."""
         if nbytes < 0:
             raise ValueError(f"HostBuffer of {nbytes} bytes: expected >= 0")
+        if nbytes > sys.maxsize:
+            raise OverflowError("Python int too large to convert to C ssize_t")
         try:
             block = _blocks.take(_size_class(nbytes))
         except MemoryError:
