@@ -24,7 +24,9 @@ TESTS = Path(__file__).parent
 CAP = 1 << 30
 
 
-def run(*arguments: object, prefix: tuple[str, ...] = (), **environment: str) -> dict:
+def run(
+    *arguments: object, prefix: tuple[str, ...] = (), killed: bool = False, **environment: str
+) -> dict:
     """Run a verb of this module in a new process and return what it says."""
     command = [*prefix, sys.executable, "-W", "error", "-m", "cache_driver", *map(str, arguments)]
     path = os.pathsep.join([str(TESTS), str(TESTS.parent / "src")])
@@ -36,7 +38,7 @@ def run(*arguments: object, prefix: tuple[str, ...] = (), **environment: str) ->
         timeout=120,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == (-signal.SIGKILL if killed else 0), done.stderr
     return json.loads(done.stdout)
 
 
@@ -271,7 +273,7 @@ def full(root: Path) -> dict:
         "right": [whole(first, 1, 300_000), whole(second, 2, 300_000)],
         "again": whole(cache.get(key(1)), 1, 300_000),
         "inside": [str(found.images[0].path).startswith(str(root)) for found in (first, second)],
-        "private": str(cache.info().private),
+        "private": str(cache.info().private or ""),
         "warnings": [str(warning.message) for warning in caught],
         "left": sorted(path.name for path in root.rglob("*") if path.is_file()),
     }

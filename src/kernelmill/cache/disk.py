@@ -183,7 +183,7 @@ class Cache:
             oldest=entries[0].used / 1e9 if entries else None,
             newest=entries[-1].used / 1e9 if entries else None,
             problem=refusal or _unwritable(self.root),
-            private=None if private is None else private.path,
+            private=None if private is None else private.path.parent,
         )
 
     def clear(self) -> Removed:
