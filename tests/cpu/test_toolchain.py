@@ -335,14 +335,18 @@ def test_zig_can_be_asked_for_by_name(asked):
 
 
 @pytest.mark.skipif(ZIG is None, reason="ziglang is not installed")
-def test_zig_works_where_the_cache_cannot_be_written(tmp_path):
-    blocked = tmp_path / "file"
+def test_zig_works_where_the_cache_cannot_serve(tmp_path):
+    blocked, shared = tmp_path / "file", tmp_path / "shared"
     blocked.write_text("")
-    with override(cxx="zig", cache_dir=blocked / "cache"):
-        made = compile_shared(
-            TWO, tmp_path / "two.so", compiler=find_host_compiler(), march="native"
-        )
-    assert ctypes.CDLL(str(made.path)).two() == 2
+    shared.mkdir()
+    shared.chmod(0o777)
+    for place in (blocked / "cache", shared):
+        with override(cxx="zig", cache_dir=place):
+            made = compile_shared(
+                TWO, tmp_path / "two.so", compiler=find_host_compiler(), march="native"
+            )
+        assert ctypes.CDLL(str(made.path)).two() == 2
+    assert list(shared.iterdir()) == []
 
 
 def test_a_program_that_only_calls_itself_zig(tmp_path):

@@ -174,3 +174,30 @@ def test_a_memo_comes_back_as_it_was_and_only_under_its_key(tmp_path):
     shutil.copy(tmp_path / f"{key}.json", tmp_path / f"{other}.json")
     assert memo.recall(tmp_path, other) is None
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+
+
+def test_what_is_made_on_disk_is_for_this_user_alone(gcc, tmp_path):
+    before = os.umask(0)
+    try:
+        with override(cxx="g++", cache_dir=tmp_path / "open"):
+            find_host_compiler()
+    finally:
+        os.umask(before)
+    made = [tmp_path / "open", *(tmp_path / "open").rglob("*")]
+    assert len(made) == 3
+    assert [path.stat().st_mode & 0o077 for path in made] == [0, 0, 0]
+
+
+def test_a_directory_that_others_can_write_in_is_not_used(gcc, asked, tmp_path):
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    (tmp_path / "target").mkdir()
+    for place in (shared, tmp_path / "link"):
+        with override(cache_dir=place):
+            assert find_host_compiler() == gcc
+        assert list(place.iterdir()) == []
+        with pytest.raises(PermissionError, match="not a directory of this user alone"):
+            memo.own_directory(place / "zig")
+    assert len(asked) == 2

@@ -116,6 +116,16 @@ def test_another_thread_can_cancel_a_run():
     assert result.seconds < 5
 
 
+def test_a_program_that_ignores_the_end_of_its_children():
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        result = run(["sh", "-c", "echo done; exec >&- 2>&-; sleep 0.1"], timeout=30)
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert (result.outcome, result.output) == ("exited", "done\n")
+    assert result.seconds < 10
+
+
 def test_what_cannot_be_started_is_an_oserror(tmp_path):
     (tmp_path / "text").write_text("no program")
     with pytest.raises(PermissionError):

@@ -21,6 +21,7 @@ from kernelmill.config import get_config
 from kernelmill.errors import CompileError, ToolchainError
 from kernelmill.toolchain.diagnostics import bound_log, hint_for, missing_runtime, summarise
 from kernelmill.toolchain.flags import FAMILIES, SUFFIX, Language, compile_flags, link_flags
+from kernelmill.toolchain.memo import own_directory
 from kernelmill.toolchain.run import RunResult, clean_environment, run
 
 if TYPE_CHECKING:
@@ -299,10 +300,12 @@ def compiler_environment(kind: Kind | None, scratch: Path) -> dict[str, str]:
 
 
 def _zig_cache(scratch: Path) -> Path:
-    """Return where zig keeps what it builds once; the scratch directory where ours is read-only."""
-    directory = get_config().cache_dir / "zig"
+    """Return where zig keeps what it builds once, and links into what it makes.
+
+    Where our cache cannot serve, it is the scratch directory: slower, never wrong.
+    """
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory = own_directory(get_config().cache_dir / "zig")
     except OSError:
         return scratch
     return directory if os.access(directory, os.W_OK | os.X_OK) else scratch

@@ -7,6 +7,7 @@ by somebody else counts as absent.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import logging
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["FileStamp", "memo_key", "recall", "remember", "stamp"]
+__all__ = ["FileStamp", "memo_key", "own_directory", "recall", "remember", "stamp"]
 
 _logger = logging.getLogger("kernelmill")
 _LIMIT_BYTES: Final = 64 << 10
@@ -75,7 +76,7 @@ def remember(directory: Path, key: str, facts: dict[str, object]) -> None:
     text = json.dumps({"facts": facts, "seal": _digest(json.dumps([key, facts]))})
     aside = directory / f".{key}.{os.getpid()}-{time.monotonic_ns()}"
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        own_directory(directory)
         descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
             file.write(text)
@@ -84,6 +85,26 @@ def remember(directory: Path, key: str, facts: dict[str, object]) -> None:
         _logger.debug("no memo is kept in %s: %s", directory, error)
         with contextlib.suppress(OSError):
             aside.unlink()
+
+
+def own_directory(directory: Path) -> Path:
+    """Make `directory` and the one above it for this user alone, and return it.
+
+    Raises
+    ------
+    OSError
+        It cannot be made, or somebody else could write in one of the two.
+    """
+    for place in (directory.parent, directory):
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = place.lstat()
+        if (
+            not stat.S_ISDIR(status.st_mode)
+            or status.st_uid != os.geteuid()
+            or status.st_mode & _OTHERS_WRITE
+        ):
+            raise PermissionError(errno.EACCES, "it is not a directory of this user alone", place)
+    return directory
 
 
 def _read(path: Path, max_age: float | None) -> bytes:

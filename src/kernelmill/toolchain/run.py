@@ -197,8 +197,11 @@ def _has_ended(process: subprocess.Popen[bytes], wait: float) -> bool:
     until = time.monotonic() + wait
     pause = 0.0002
     while True:
-        flags = os.WEXITED | os.WNOWAIT | os.WNOHANG
-        if os.waitid(os.P_PID, process.pid, flags) is not None:
+        try:
+            ended = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+        except ChildProcessError:
+            return True  # the program that we are part of ignores SIGCHLD: the system collected it
+        if ended is not None:
             return True
         left = until - time.monotonic()
         if left <= 0:
