@@ -40,6 +40,7 @@ def test_the_first_on_path_is_taken_and_described(gcc, tmp_path, monkeypatch):
         found = find_host_compiler()
     assert found.command == (str(binaries / "g++"),)
     assert (found.kind, found.label) == ("gcc", f"g++ {found.version}")
+    assert str(found) == f"g++ {found.version} (gcc, {found.target}): {binaries}/g++"
     said = subprocess.run(["g++", "-dumpfullversion"], capture_output=True, text=True, check=True)
     assert found.version == said.stdout.strip()
     said = subprocess.run(["g++", "-dumpmachine"], capture_output=True, text=True, check=True)

@@ -78,6 +78,9 @@ class HostCompiler:
         words = takewhile(lambda word: not word.startswith("-"), _programs(self.command, self.kind))
         return " ".join([*(Path(word).name for word in words), self.version])
 
+    def __str__(self) -> str:
+        return f"{self.label} ({self.kind}, {self.target}): {shlex.join(self.command)}"
+
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
