@@ -332,6 +332,19 @@ class FunctionBuilder:
         """Append a while loop."""
         self._emit(While(self.truth(condition), tuple(body), self.span))
 
+    def append(self, statements: Sequence[Stmt]) -> None:
+        """Append statements that were collected with `block()`."""
+        self._blocks[-1].extend(statements)
+
+    def mark(self) -> tuple[dict[str, Type], int]:
+        """Return the state of locals and returns, for `rewind`."""
+        return dict(self._locals), len(self._returns)
+
+    def rewind(self, mark: tuple[dict[str, Type], int]) -> None:
+        """Forget locals and returns made since `mark`; blocks collected since are dropped."""
+        self._locals = dict(mark[0])
+        del self._returns[mark[1] :]
+
     @contextlib.contextmanager
     def block(self) -> Iterator[list[Stmt]]:
         """Collect the statements made inside the `with` into the yielded list."""

@@ -1,0 +1,386 @@
+"""Expressions: one function a node of Python's syntax. Calls of known functions are `calls.py`."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from kernelmill.compiler import ir
+from kernelmill.compiler.builder import tuple_item
+from kernelmill.compiler.frontend import calls, refusals
+from kernelmill.compiler.frontend.branches import conditional
+from kernelmill.compiler.frontend.names import parameters
+from kernelmill.compiler.frontend.scope import attribute, item_of, nearest
+from kernelmill.compiler.frontend.values import OBJECTS, Closure, Known, Value
+from kernelmill.compiler.source import FunctionSource
+from kernelmill.dtypes import DType, StructType, TupleType, WeakType, bool_
+from kernelmill.errors import OperatorError
+
+if TYPE_CHECKING:
+    from kernelmill.compiler.frontend.frame import Frame
+    from kernelmill.compiler.source import FunctionNode
+
+__all__ = ["binary", "closure", "condition", "evaluate", "evaluate_scalar", "unpack"]
+
+
+def evaluate(frame: Frame, node: ast.expr) -> Value:
+    """Translate an expression; errors show the innermost node they belong to."""
+    translator = _NODES.get(type(node))
+    if translator is None:
+        frame.refuse_node(node)
+    with frame.at(node):
+        value = translator(frame, node)
+        if not isinstance(value, OBJECTS):
+            for part in ir.children(value):
+                frame.fits(part, node, depth=1)
+        return value
+
+
+def evaluate_scalar(frame: Frame, node: ast.expr) -> ir.Expr:
+    """Translate an expression that has a value at run time."""
+    return frame.scalar(evaluate(frame, node), node)
+
+
+def condition(frame: Frame, node: ast.expr) -> ir.Expr:
+    """Translate an expression of which only the truth is wanted."""
+    if isinstance(node, ast.BoolOp):
+        return _bool_op(frame, node, condition)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return _negate(frame, condition(frame, node.operand))
+    value = evaluate_scalar(frame, node)
+    if isinstance(value.type, (StructType, TupleType)):
+        frame.refuse(node, f"{value.type} has no truth", "compare its fields: `x.a != 0`")
+    with frame.at(node):
+        return frame.builder.truth(value)
+
+
+def _negate(frame: Frame, value: ir.Expr) -> ir.Expr:
+    if isinstance(value, ir.Const):
+        return frame.builder.const(not value.value)
+    return frame.builder.apply("not", value)
+
+
+# ----------------------------------------------------------------------------- leaves
+
+
+def _constant(frame: Frame, node: ast.Constant) -> Value:
+    value = node.value
+    if isinstance(value, (bool, int, float, complex)):
+        return frame.builder.const(value)
+    return Known(repr(value), value, lambda: value, ("literal", repr(value)), constant=True)
+
+
+def _name(frame: Frame, node: ast.Name) -> Value:
+    return frame.lookup(node)
+
+
+def _tuple(frame: Frame, node: ast.Tuple) -> Value:
+    return frame.builder.make_tuple(_elements(frame, node.elts))
+
+
+def _elements(frame: Frame, nodes: list[ast.expr]) -> list[ir.Expr]:
+    """Translate the items of a tuple or call; `*t` gives all items of a tuple."""
+    values: list[ir.Expr] = []
+    for node in nodes:
+        if isinstance(node, ast.Starred):
+            values.extend(unpack(frame, evaluate_scalar(frame, node.value), node))
+        else:
+            values.append(evaluate_scalar(frame, node))
+    return values
+
+
+def unpack(frame: Frame, value: ir.Expr, node: ast.AST) -> list[ir.Expr]:
+    """Return the items of a tuple value."""
+    if not isinstance(value.type, TupleType):
+        frame.refuse(node, f"{value.type} cannot be unpacked", "only tuples are unpacked")
+    whole = frame.leaf(value)
+    return [tuple_item(whole, i) for i in range(len(value.type.items))]
+
+
+# ----------------------------------------------------------------------------- operators
+
+_BINARY: Final[dict[type[ast.operator], str]] = {
+    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "truediv", ast.FloorDiv: "floordiv",
+    ast.Mod: "mod", ast.Pow: "pow", ast.BitAnd: "and", ast.BitOr: "or", ast.BitXor: "xor",
+    ast.LShift: "lshift", ast.RShift: "rshift",
+}  # fmt: skip
+_UNARY: Final[dict[type[ast.unaryop], str]] = {
+    ast.USub: "neg",
+    ast.UAdd: "pos",
+    ast.Invert: "invert",
+}
+_COMPARE: Final[dict[type[ast.cmpop], str]] = {
+    ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne",
+}  # fmt: skip
+
+
+def binary(frame: Frame, op: ast.operator, left: ir.Expr, right: ir.Expr, node: ast.AST) -> ir.Expr:
+    """Apply a binary operator."""
+    name = _BINARY.get(type(op))
+    if name is None:
+        what, hint = refusals.OPERATORS[type(op)]
+        frame.refuse(node, f"{what} is not part of the operator language", hint)
+    return frame.builder.apply(name, left, right)
+
+
+def _bin_op(frame: Frame, node: ast.BinOp) -> Value:
+    left, right = evaluate_scalar(frame, node.left), evaluate_scalar(frame, node.right)
+    return binary(frame, node.op, left, right, node)
+
+
+def _unary_op(frame: Frame, node: ast.UnaryOp) -> Value:
+    if isinstance(node.op, ast.Not):
+        return condition(frame, node)
+    return frame.builder.apply(_UNARY[type(node.op)], evaluate_scalar(frame, node.operand))
+
+
+def _compare(frame: Frame, node: ast.Compare) -> Value:
+    """Translate a chain of comparisons; each operand is evaluated once."""
+    for op in node.ops:
+        if type(op) not in _COMPARE:
+            name, hint = refusals.OPERATORS[type(op)]
+            frame.refuse(node, f"{name} is not part of the operator language", hint)
+    left = evaluate_scalar(frame, node.left)
+    result: ir.Expr | None = None
+    for position, (op, right_node) in enumerate(zip(node.ops, node.comparators, strict=True)):
+        right = evaluate_scalar(frame, right_node)
+        if position < len(node.ops) - 1:
+            right = frame.leaf(right)
+        link = frame.builder.apply(_COMPARE[type(op)], left, right)
+        result = link if result is None else calls.both(frame, "and", result, link)
+        left = right
+    assert result is not None
+    return result
+
+
+def _bool_op_value(frame: Frame, node: ast.BoolOp) -> Value:
+    return _bool_op(frame, node, evaluate_scalar)
+
+
+def _bool_op(
+    frame: Frame, node: ast.BoolOp, operand: Callable[[Frame, ast.expr], ir.Expr]
+) -> ir.Expr:
+    """Translate `a and b` as `b if a else a`, and `a or b` as `a if a else b`.
+
+    Two bools that cost nothing are combined bit by bit, without a branch.
+    """
+    is_and = isinstance(node.op, ast.And)
+    left = operand(frame, node.values[0])
+    for following in node.values[1:]:
+        left = _short_circuit(frame, left, following, operand, is_and=is_and)
+    return left
+
+
+def _short_circuit(
+    frame: Frame,
+    left: ir.Expr,
+    node: ast.expr,
+    operand: Callable[[Frame, ast.expr], ir.Expr],
+    *,
+    is_and: bool,
+) -> ir.Expr:
+    if isinstance(left.type, (StructType, TupleType)):
+        frame.refuse(node, f"{left.type} has no truth", "compare its fields: `x.a != 0`")
+    if isinstance(left, ir.Const):
+        return operand(frame, node) if bool(left.value) == is_and else left
+    left = frame.leaf(left)
+    test = frame.leaf(frame.builder.truth(left), "c")
+
+    def follow() -> ir.Expr:
+        return operand(frame, node)
+
+    def stay() -> ir.Expr:
+        return left
+
+    op = ("and" if is_and else "or") if left.type == bool_ else None
+    return conditional(frame, test, *((follow, stay) if is_and else (stay, follow)), bits=op)
+
+
+def _if_exp(frame: Frame, node: ast.IfExp) -> Value:
+    test = condition(frame, node.test)
+    if isinstance(test, ir.Const):
+        return evaluate(frame, node.body if test.value else node.orelse)
+    return conditional(
+        frame,
+        frame.leaf(test, "c"),
+        lambda: evaluate_scalar(frame, node.body),
+        lambda: evaluate_scalar(frame, node.orelse),
+    )
+
+
+def _named_expr(frame: Frame, node: ast.NamedExpr) -> Value:
+    frame.bind(node.target.id, evaluate(frame, node.value), node.target)
+    return frame.bindings[node.target.id].value
+
+
+# ----------------------------------------------------------------------------- parts of values
+
+
+def _attribute(frame: Frame, node: ast.Attribute) -> Value:
+    owner = evaluate(frame, node.value)
+    if isinstance(owner, Known):
+        return frame.program.captures.value_of(attribute(owner, node.attr))
+    value = frame.scalar(owner, node.value)
+    if isinstance(value.type, StructType):
+        return frame.builder.field(value, node.attr)
+    if isinstance(value.type, (DType, WeakType)) and node.attr in ("real", "imag"):
+        return frame.builder.apply(node.attr, value)
+    named = _named_tuple_item(frame, node)
+    if named is not None:
+        return named
+    hint = refusals.METHODS.get(node.attr, "scalars have .real, .imag, .conjugate() and .astype(t)")
+    frame.refuse(node, f"{value.type} has no attribute `{node.attr}`", hint)
+
+
+def _named_tuple_item(frame: Frame, node: ast.Attribute) -> Value | None:
+    """Return a field of a captured named tuple."""
+    if not isinstance(node.value, ast.Name) or node.value.id in frame.names:
+        return None
+    known = frame.surroundings.find(node.value.id)
+    fields = getattr(known.value, "_fields", ()) if known else ()
+    if known is None or node.attr not in fields:
+        return None
+    frame.program.captures.bake(known)
+    return frame.program.captures.value_of(
+        item_of(known, f"[{fields.index(node.attr)}]", getattr(known.value, node.attr))
+    )
+
+
+def _subscript(frame: Frame, node: ast.Subscript) -> Value:
+    owner = evaluate(frame, node.value)
+    if isinstance(node.slice, ast.Slice):
+        frame.refuse_node(node.slice)
+    index = evaluate(frame, node.slice)
+    if isinstance(owner, Known) and isinstance(owner.value, tuple):
+        frame.program.captures.bake(owner)
+        place = _index(frame, index, len(owner.value), node)
+        return frame.program.captures.value_of(item_of(owner, f"[{place}]", owner.value[place]))
+    value = frame.scalar(owner, node.value)
+    if isinstance(value.type, StructType):
+        if isinstance(index, Known) and isinstance(index.value, str):
+            frame.program.captures.bake(index)
+            return frame.builder.field(value, index.value)
+        frame.refuse(node, f"a field of struct {value.type} is named by a string", 'write `x["a"]`')
+    if isinstance(value.type, TupleType):
+        count = len(value.type.items)
+        return tuple_item(frame.leaf(value), _index(frame, index, count, node))
+    frame.refuse(
+        node,
+        f"{value.type} cannot be indexed: an operator sees one element",
+        "pass each array that is read as an input of its own",
+    )
+
+
+def _index(frame: Frame, index: Value, count: int, node: ast.Subscript) -> int:
+    if not isinstance(index, ir.Const) or not isinstance(index.value, int):
+        frame.refuse(
+            node.slice,
+            "a tuple is indexed by an integer that is known when the operator is compiled",
+            "loop over the tuple itself: `for item in t`",
+        )
+    if not -count <= index.value < count:
+        frame.refuse(
+            node, f"tuple index {index.value} is out of range", f"the tuple has {count} items"
+        )
+    return int(index.value) % count
+
+
+# ----------------------------------------------------------------------------- calls
+
+
+def _call(frame: Frame, node: ast.Call) -> Value:
+    if isinstance(node.func, ast.Attribute):
+        owner = evaluate(frame, node.func.value)
+        if not isinstance(owner, (Known, Closure)):
+            return _method(frame, frame.scalar(owner, node.func.value), node.func, node)
+        if isinstance(owner, Closure):
+            frame.scalar(owner, node.func.value)
+    callee = evaluate(frame, node.func)
+    return calls.call(frame, callee, _arguments(frame, node), node)
+
+
+def _arguments(frame: Frame, node: ast.Call) -> calls.Arguments:
+    positional: list[Value] = []
+    for item in node.args:
+        if isinstance(item, ast.Starred):
+            positional.extend(unpack(frame, evaluate_scalar(frame, item.value), item))
+        else:
+            positional.append(evaluate(frame, item))
+    keywords: dict[str, Value] = {}
+    for keyword in node.keywords:
+        if keyword.arg is None:
+            frame.refuse(
+                keyword.value,
+                "`**` in a call is not part of the operator language",
+                "write the arguments by name: `f(a=a, b=b)`",
+            )
+        keywords[keyword.arg] = evaluate(frame, keyword.value)
+    return calls.Arguments(positional, keywords)
+
+
+def _method(frame: Frame, value: ir.Expr, func: ast.Attribute, node: ast.Call) -> Value:
+    """Call a method of a scalar."""
+    name = func.attr
+    scalar = isinstance(value.type, (DType, WeakType))
+    args = _arguments(frame, node)
+    if scalar and name in ("conjugate", "conj") and not node.args:
+        return frame.builder.apply("conj", value)
+    if scalar and name == "astype":
+        if len(args.positional) != 1 or args.keywords:
+            raise OperatorError(
+                "`astype` takes 1 argument, a dtype", hint="write `x.astype(np.int8)`"
+            )
+        spec = args.positional[0]
+        if not isinstance(spec, Known):
+            frame.refuse(node.args[0], "`astype` takes a dtype", "write `x.astype(np.int8)`")
+        return calls.cast_to(frame, value, frame.program.captures.bake(spec))
+    if isinstance(value.type, StructType) and value.type.field(name):
+        frame.refuse(node, f"field `{name}` of {value.type} is not a function", "leave out the ()")
+    hint = refusals.METHODS.get(name, "scalars have .real, .imag, .conjugate() and .astype(t)")
+    close = nearest(name, ["conjugate", "astype"])
+    frame.refuse(func, f"{value.type} has no method `{name}`{close}", hint)
+
+
+# ----------------------------------------------------------------------------- functions inside
+
+
+def _lambda(frame: Frame, node: ast.Lambda) -> Value:
+    return closure(frame, node, "<lambda>")
+
+
+def closure(frame: Frame, node: FunctionNode, name: str) -> Closure:
+    """Return a function that stands inside the operator; its defaults are evaluated now."""
+    params = parameters(node)
+    positional = [p.name for p in params if not p.keyword_only]
+    given = node.args.defaults
+    defaults = dict(zip(positional[len(positional) - len(given) :], given, strict=True))
+    keyword_only = (p.name for p in params if p.keyword_only)
+    for key, default in zip(keyword_only, node.args.kw_defaults, strict=True):
+        if default is not None:
+            defaults[key] = default
+    values = {key: _default(frame, key, default) for key, default in defaults.items()}
+    source = FunctionSource(node, frame.source.filename, frame.source.lines)
+    return Closure(name, node, source, frame.surroundings, values, frame.inner_variables)
+
+
+def _default(frame: Frame, name: str, node: ast.expr) -> Value:
+    value = evaluate(frame, node)
+    return value if isinstance(value, OBJECTS) else frame.leaf(value, name)
+
+
+_NODES: Final[dict[type[ast.expr], Callable[[Frame, Any], Value]]] = {
+    ast.Attribute: _attribute,
+    ast.BinOp: _bin_op,
+    ast.BoolOp: _bool_op_value,
+    ast.Call: _call,
+    ast.Compare: _compare,
+    ast.Constant: _constant,
+    ast.IfExp: _if_exp,
+    ast.Lambda: _lambda,
+    ast.Name: _name,
+    ast.NamedExpr: _named_expr,
+    ast.Subscript: _subscript,
+    ast.Tuple: _tuple,
+    ast.UnaryOp: _unary_op,
+}

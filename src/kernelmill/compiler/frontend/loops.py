@@ -1,0 +1,363 @@
+"""Loops. A variable that a loop changes lives in one local, whose type is found by repetition.
+
+Each pass over the body starts with the types so far; the types at the ways back to the top and out
+of the loop are joined with them, until a pass leaves all as they are.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from kernelmill.compiler import ir
+from kernelmill.compiler.builder import join
+from kernelmill.compiler.frontend.branches import conflict
+from kernelmill.compiler.frontend.expressions import condition, evaluate, evaluate_scalar, unpack
+from kernelmill.compiler.frontend.frame import Loop
+from kernelmill.compiler.frontend.names import assigned_names, loads_outside
+from kernelmill.compiler.frontend.scope import item_of
+from kernelmill.compiler.frontend.targets import give
+from kernelmill.compiler.frontend.values import (
+    OBJECTS,
+    Binding,
+    Conflict,
+    Known,
+    Unbound,
+    Value,
+    same,
+    zero,
+)
+from kernelmill.dtypes import TupleType, weak_int
+from kernelmill.errors import DTypeError
+
+if TYPE_CHECKING:
+    from kernelmill.compiler.frontend.frame import Frame
+    from kernelmill.errors import SourceSpan
+
+__all__ = ["break_", "continue_", "for_", "while_"]
+
+Run: TypeAlias = "Callable[[Frame, Sequence[ast.stmt]], bool]"
+_Move: TypeAlias = "tuple[str, ir.Expr, SourceSpan | None]"
+
+
+# ----------------------------------------------------------------------------- kinds of loops
+
+
+def for_(frame: Frame, node: ast.For, run: Run) -> bool:
+    """Translate `for`: over a range at run time, over a tuple by repeating the body."""
+    _refuse_else(frame, node)
+    call = node.iter
+    callee = evaluate(frame, call.func) if isinstance(call, ast.Call) else None
+    if isinstance(call, ast.Call) and isinstance(callee, Known) and callee.value is range:
+        frame.program.captures.bake(callee)
+        return _range(frame, node, call, run)
+    return _unroll(frame, node, _items(frame, node.iter), run)
+
+
+def _range(frame: Frame, node: ast.For, call: ast.Call, run: Run) -> bool:
+    if not isinstance(node.target, ast.Name):
+        frame.refuse(node.target, "range() gives one integer each turn", "write `for i in range`")
+    if call.keywords or not 1 <= len(call.args) <= 3:  # noqa: PLR2004 - start, stop, step
+        frame.refuse(call, "range() takes 1 to 3 integers", "write `range(start, stop, step)`")
+    build = frame.builder
+    given = [evaluate_scalar(frame, a) for a in call.args]
+    start = given[0] if len(given) > 1 else build.const(0)
+    stop = given[0] if len(given) == 1 else given[1]
+    step = given[2] if len(given) > 2 else build.const(1)  # noqa: PLR2004 - the third
+    if isinstance(step, ir.Const) and step.value == 0:
+        frame.refuse(call.args[2], "range() with a step of zero", "use a positive or negative step")
+    bounds = (start, stop, step)
+    target, span = node.target, build.span
+
+    def one_pass(loop: Loop) -> bool:
+        counter = build.declare(target.id, weak_int)
+        frame.bind(target.id, build.local(counter), target)
+        with build.block() as body:
+            if run(frame, node.body):
+                loop.turns.append(_leave(frame, loop))
+        with frame.placed(span), frame.at(call):
+            build.for_(counter, bounds, body)
+        return True
+
+    return _repeat(frame, node, one_pass, runs_once=_runs_once(bounds))
+
+
+def _runs_once(bounds: tuple[ir.Expr, ...]) -> bool:
+    """Whether a range with these bounds makes one turn at least, for certain."""
+    numbers = [b.value for b in bounds if isinstance(b, ir.Const) and isinstance(b.value, int)]
+    return len(numbers) == len(bounds) and len(range(*numbers)) > 0
+
+
+def while_(frame: Frame, node: ast.While, run: Run) -> bool:
+    """Translate `while`; a condition that needs statements becomes a `break` at the top."""
+    _refuse_else(frame, node)
+    build = frame.builder
+    span = build.span
+
+    def one_pass(loop: Loop) -> bool:
+        top = frame.bindings
+        with build.block() as body:
+            with build.block() as prelude:
+                test = condition(frame, node.test)
+            known = isinstance(test, ir.Const)
+            if isinstance(test, ir.Const) and not test.value:
+                return True
+            plain = not prelude and _unchanged(top, frame.bindings)
+            build.append(prelude)
+            if not known and not plain:
+                with build.block() as out:
+                    loop.exits.append(_leave(frame, loop))
+                    build.break_()
+                build.if_(build.apply("not", test), out)
+            if run(frame, node.body):
+                loop.turns.append(_leave(frame, loop))
+        with frame.placed(span):
+            build.while_(test if plain else build.const(True), body)
+        return plain and not known
+
+    always = isinstance(node.test, ast.Constant) and bool(node.test.value)
+    return _repeat(frame, node, one_pass, runs_once=always)
+
+
+def _unchanged(before: dict[str, Binding], after: dict[str, Binding]) -> bool:
+    return before.keys() == after.keys() and all(before[n] is after[n] for n in before)
+
+
+def break_(frame: Frame, node: ast.Break) -> bool:
+    """Translate `break`."""
+    loop = _innermost(frame, node)
+    loop.exits.append(_leave(frame, loop))
+    frame.builder.break_()
+    return False
+
+
+def continue_(frame: Frame, node: ast.Continue) -> bool:
+    """Translate `continue`."""
+    loop = _innermost(frame, node)
+    loop.turns.append(_leave(frame, loop))
+    frame.builder.continue_()
+    return False
+
+
+def _innermost(frame: Frame, node: ast.AST) -> Loop:
+    loop = frame.loops[-1]
+    if loop.unrolled:
+        frame.refuse(
+            node,
+            "`break` and `continue` are not part of a loop over a tuple",
+            "put the rest of the body under an `if`, or loop over `range(...)`",
+        )
+    return loop
+
+
+def _refuse_else(frame: Frame, node: ast.For | ast.While) -> None:
+    if node.orelse:
+        frame.refuse(
+            node.orelse[0],
+            "`else` of a loop is not part of the operator language",
+            "set a flag before `break`, and test it behind the loop",
+        )
+
+
+# ----------------------------------------------------------------------------- loops over tuples
+
+
+def _items(frame: Frame, node: ast.expr) -> list[Value]:
+    value = evaluate(frame, node)
+    if isinstance(value, Known) and isinstance(value.value, tuple):
+        captures = frame.program.captures
+        captures.bake(value)
+        return [captures.value_of(item_of(value, f"[{i}]", v)) for i, v in enumerate(value.value)]
+    made = frame.scalar(value, node)
+    if not isinstance(made.type, TupleType):
+        frame.refuse(
+            node,
+            f"a loop cannot run over {made.type}",
+            "loops run over `range(...)` and over tuples",
+        )
+    return list(unpack(frame, made, node))
+
+
+def _unroll(frame: Frame, node: ast.For, items: list[Value], run: Run) -> bool:
+    frame.loops.append(Loop([], {}, unrolled=True))
+    try:
+        for item in items:
+            give(frame, node.target, item)
+            if not run(frame, node.body):
+                return False
+    finally:
+        frame.loops.pop()
+    return True
+
+
+# ----------------------------------------------------------------------------- variables of a loop
+
+
+def _repeat(
+    frame: Frame, node: ast.For | ast.While, one_pass: Callable[[Loop], bool], *, runs_once: bool
+) -> bool:
+    """Repeat passes until the types hold, and emit the loop; return whether its end is reached.
+
+    `one_pass` translates the loop once and returns whether it can end by itself; `runs_once` says
+    that its body is entered for certain, so that variables it sets may be read behind it.
+    """
+    parts = [node.target, *node.body] if isinstance(node, ast.For) else [node.test, *node.body]
+    before = frame.bindings
+    loop = Loop(assigned_names(parts), before)
+    for name in loop.names:
+        if name in before and not isinstance(value := before[name].value, OBJECTS):
+            loop.types[name] = value.type
+    if runs_once:
+        loop.wanted = loads_outside(frame.source.node, node) - before.keys()
+    returned = len(frame.returns)
+    while True:
+        mark = frame.builder.mark()
+        made, natural = _pass(frame, loop, one_pass)
+        if not loop.changed:
+            break
+        frame.builder.rewind(mark)
+        del frame.returns[returned:]
+    _enter(frame, loop)
+    frame.builder.append(made)
+    frame.bindings = _behind(frame, loop, natural=natural, runs_once=runs_once)
+    return natural or bool(loop.exits)
+
+
+def _pass(frame: Frame, loop: Loop, one_pass: Callable[[Loop], bool]) -> tuple[list[ir.Stmt], bool]:
+    build = frame.builder
+    loop.slots = {name: build.declare(name, type_) for name, type_ in loop.types.items()}
+    loop.changed, loop.exits, loop.turns = False, [], []
+    frame.bindings = dict(loop.before)
+    for name in loop.names:
+        earlier = loop.before.get(name)
+        if name in loop.conflicts:
+            frame.bindings[name] = Binding(loop.conflicts[name])
+        elif earlier is not None and name in loop.slots:
+            local = frame.leaf(build.local(loop.slots[name]))
+            frame.bindings[name] = Binding(local, earlier.span)
+    frame.loops.append(loop)
+    span = build.span
+    try:
+        with build.block() as made:
+            natural = one_pass(loop)
+    finally:
+        frame.loops.pop()
+        build.span = span
+    return made, natural
+
+
+def _leave(frame: Frame, loop: Loop) -> frozenset[str]:
+    """Carry the variables on a way back or out: set their locals all at once.
+
+    Returns the names that have a value there. Types that do not fit yet ask for another pass.
+    """
+    bound: set[str] = set()
+    moves: list[_Move] = []
+    for name in loop.names:
+        binding = frame.bindings.get(name)
+        if binding is None or name in loop.conflicts:
+            continue
+        value = binding.value
+        if isinstance(value, OBJECTS):
+            _leave_object(loop, name, value)
+        elif name in loop.before or name in loop.wanted:
+            bound.add(name)
+            if _grow(loop, name, binding, value) and name in loop.slots:
+                moves.append((loop.slots[name], value, binding.span))
+    if not loop.changed:
+        _move(frame, moves)
+    return frozenset(bound)
+
+
+def _leave_object(loop: Loop, name: str, value: Value) -> None:
+    """A function or a missing value cannot be carried, only stay the same."""
+    earlier = loop.before.get(name)
+    if earlier is None or same(earlier.value, value):
+        return
+    if isinstance(value, (Unbound, Conflict)):
+        loop.conflicts[name] = value
+    else:
+        loop.conflicts[name] = Conflict(
+            f"`{name}` is another function in each turn of the loop",
+            "choose between the results of the functions, not between the functions",
+        )
+    loop.types.pop(name, None)
+    loop.changed = True
+
+
+def _grow(loop: Loop, name: str, binding: Binding, value: ir.Expr) -> bool:
+    """Join a type into that of the carried variable; return whether it was in already."""
+    known = loop.types.get(name)
+    earlier = loop.before.get(name)
+    try:
+        if known is None and earlier is not None:
+            raise DTypeError("")  # it was a function before
+        joined = value.type if known is None else join((known, value.type))
+    except DTypeError:
+        loop.conflicts[name] = conflict(name, earlier or binding, binding)
+        loop.types.pop(name, None)
+        loop.changed = True
+        return False
+    if joined != known:
+        loop.types[name] = joined
+        loop.changed = True
+        return False
+    return True
+
+
+def _move(frame: Frame, moves: list[_Move]) -> None:
+    """Set several locals at once: none is overwritten before all others that read it are set."""
+    build = frame.builder
+    pending = [m for m in moves if build.local(m[0]) != m[1]]
+    while pending:
+        reads = [_reads(value) - {slot} for slot, value, _ in pending]
+        free = next((i for i, m in enumerate(pending) if not any(m[0] in r for r in reads)), None)
+        if free is None:  # a cycle, such as `a, b = b, a`
+            slot, value, span = pending[0]
+            saved = build.declare("t", value.type)
+            build.assign(saved, value)
+            pending[0] = (slot, build.local(saved), span)
+            continue
+        slot, value, span = pending.pop(free)
+        with frame.placed(span):
+            build.assign(slot, value)
+
+
+def _reads(value: ir.Expr) -> set[str]:
+    return {n.name for n in ir.walk_expressions(value) if isinstance(n, ir.Local)}
+
+
+def _enter(frame: Frame, loop: Loop) -> None:
+    """Set the locals of the carried variables before the first turn."""
+    for name, slot in loop.slots.items():
+        earlier = loop.before.get(name)
+        if earlier is None:
+            frame.builder.assign(slot, zero(loop.types[name]))
+        elif not isinstance(earlier.value, OBJECTS):
+            with frame.placed(earlier.span):
+                frame.builder.assign(slot, earlier.value)
+
+
+def _behind(frame: Frame, loop: Loop, *, natural: bool, runs_once: bool) -> dict[str, Binding]:
+    """Return the variables behind the loop."""
+    ways = list(loop.exits)
+    if natural:
+        ways += loop.turns if runs_once else [frozenset()]
+    certain = frozenset.intersection(*ways) if ways else frozenset()
+    bindings = dict(loop.before)
+    for name in loop.names:
+        earlier = loop.before.get(name)
+        if name in loop.conflicts:
+            bindings[name] = Binding(loop.conflicts[name])
+        elif name in loop.slots and (earlier is not None or name in certain):
+            local = frame.leaf(frame.builder.local(loop.slots[name]))
+            bindings[name] = Binding(local, earlier.span if earlier else None)
+        elif earlier is None:
+            bindings[name] = Binding(
+                Unbound(
+                    f"`{name}` is set only inside a loop that may make no turn",
+                    f"give `{name}` a value before the loop",
+                )
+            )
+    return bindings

@@ -1,0 +1,396 @@
+"""Translates a whole program: one function for each choice of argument types, then the entry.
+
+What single statements and expressions become is in `statements.py` and `expressions.py`.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import types
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernelmill.compiler import ir
+from kernelmill.compiler.builder import FunctionBuilder
+from kernelmill.compiler.frontend import calls, statements
+from kernelmill.compiler.frontend.frame import Frame
+from kernelmill.compiler.frontend.names import bound_names, parameters
+from kernelmill.compiler.frontend.scope import Captures, Surroundings, item_of
+from kernelmill.compiler.frontend.translation import Translation
+from kernelmill.compiler.frontend.values import Binding, Closure, Known, Value, lift
+from kernelmill.compiler.rewrite import rewrite_function
+from kernelmill.compiler.simplify import simplify
+from kernelmill.compiler.source import find_source
+from kernelmill.dtypes import DType, weak_int
+from kernelmill.errors import OperatorError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+
+    from kernelmill.compiler.source import FunctionSource
+    from kernelmill.dtypes import Type
+
+__all__ = ["ProgramTranslator", "translate"]
+
+
+def translate(function: Callable[..., object], arg_types: Sequence[Type]) -> Translation:
+    """Translate a Python function for given argument types into a verified program.
+
+    Parameters
+    ----------
+    function
+        A lambda, def, bound method, `functools.partial`, callable object, or a callable that the
+        language knows by itself (`np.add`, `math.sqrt`, `min`, `operator.mul`). Never executed.
+    arg_types
+        Types of the arguments: scalars, structs or tuples.
+
+    Returns
+    -------
+    Translation
+        The program; captured scalars, to be read at each call; objects that shaped it.
+
+    Raises
+    ------
+    OperatorError
+        When the function uses what the language does not have; shows the line with a caret.
+
+    Examples
+    --------
+    >>> import kernelmill as km
+    >>> from kernelmill.compiler.frontend import translate
+    >>> translate(min, [km.float32, km.float32]).program.entry.result
+    kernelmill.float32
+    """
+    program = ProgramTranslator()
+    entry = program.entry(function, tuple(arg_types))
+    made = simplify(ir.Program((*program.functions, entry), program.capture_slots()))
+    made, used = _prune(made)
+    ir.verify(made)
+    scalars = [program.captures.scalars[i] for i in used]
+    limits = _limits(made)
+    captured = tuple(
+        type(s)(s.name, s.type, s.read, limits.get(i, ())) for i, s in enumerate(scalars)
+    )
+    baked = tuple(b for b in program.captures.baked if b.value is not function)
+    return Translation(made, captured, baked)
+
+
+@dataclass(frozen=True, slots=True)
+class _Callee:
+    """A function to be specialised: where it comes from and what identifies it."""
+
+    name: str
+    source: FunctionSource
+    surroundings: Surroundings
+    variables: Mapping[str, Value]
+    identity: Hashable
+
+
+class ProgramTranslator:
+    """Functions, captures and baked objects of one program."""
+
+    def __init__(self) -> None:
+        self.captures = Captures()
+        self.functions: list[ir.Function] = []
+        self._made: dict[Hashable, ir.Function] = {}
+        self._names: set[str] = set()
+        self._active: list[tuple[Hashable, str]] = []
+        self._looping: set[str] = set()
+
+    # ------------------------------------------------------------------ the entry
+
+    def entry(self, function: Callable[..., object], arg_types: tuple[Type, ...]) -> ir.Function:
+        """Translate the function that the user hands over."""
+        name = getattr(function, "__name__", type(function).__name__)
+        known = Known(name, function, lambda: function, ("entry",), constant=True)
+        names = self._entry_names(function, arg_types)
+        builder = FunctionBuilder("entry", list(zip(names, arg_types, strict=True)))
+        args = [builder.param(i) for i in range(len(arg_types))]
+        frame = Frame(
+            program=self,
+            source=calls.NO_SOURCE,
+            surroundings=Surroundings({}, {}),
+            builder=builder,
+            names=frozenset(),
+            variables={},
+            bindings={},
+        )
+        node = frame.source.node
+        result = frame.scalar(calls.call(frame, known, calls.Arguments(args), node), node)
+        made = self._inlined(builder, result)
+        if made is not None:
+            return made
+        builder.name = self._free_name(name)
+        builder.return_(result)
+        return builder.finish()
+
+    @staticmethod
+    def _entry_names(function: object, arg_types: tuple[Type, ...]) -> list[str]:
+        code = getattr(function, "__code__", None)
+        if code is not None and code.co_argcount >= len(arg_types):
+            return list(code.co_varnames[: len(arg_types)])
+        return [f"x{i}" for i in range(len(arg_types))]
+
+    def _inlined(self, builder: FunctionBuilder, result: ir.Expr) -> ir.Function | None:
+        """Return the called function itself as the entry when the entry would only call it."""
+        if not isinstance(result, ir.Call):
+            return None
+        called = next(f for f in self.functions if f.name == result.function)
+        plain = tuple(ir.Param(i, t) for i, (_, t) in enumerate(builder.params))
+        if result.args != plain or len(plain) != len(called.params):
+            return None
+        self.functions.remove(called)
+        return called
+
+    def capture_slots(self) -> tuple[tuple[str, Type], ...]:
+        """Return names and types of the captures, as identifiers without repetition."""
+        taken: dict[str, Type] = {}
+        for scalar in self.captures.scalars:
+            plain = "".join(c if c.isalnum() else "_" for c in scalar.name).strip("_")
+            taken[_free(plain, taken)] = scalar.type
+        return tuple(taken.items())
+
+    # ------------------------------------------------------------------ functions
+
+    def call_python(
+        self, frame: Frame, function: types.FunctionType, args: calls.Arguments
+    ) -> Value:
+        """Call a Python function: specialise it for these arguments."""
+        code = function.__code__
+        if code.co_flags & (
+            inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR | inspect.CO_COROUTINE
+        ):
+            kind = "an async function" if code.co_flags & inspect.CO_COROUTINE else "a generator"
+            raise OperatorError(
+                f"`{function.__qualname__}` is {kind}, which an operator cannot call",
+                hint="write a plain function that returns its result",
+            )
+        source = find_source(function)
+        defaults = self._defaults(function, source)
+        callee = _Callee(
+            function.__name__, source, Surroundings.of(function), {}, ("code", id(code))
+        )
+        return self._call(frame, callee, bind_arguments(callee.name, source, args, defaults))
+
+    def call_closure(self, frame: Frame, closure: Closure, args: calls.Arguments) -> Value:
+        """Call a function that stands inside the operator."""
+        given = bind_arguments(closure.name, closure.source, args, closure.defaults)
+        callee = _Callee(
+            closure.name,
+            closure.source,
+            closure.surroundings,
+            closure.variables(),
+            ("node", id(closure.node)),
+        )
+        return self._call(frame, callee, given)
+
+    def _call(self, frame: Frame, callee: _Callee, args: Mapping[str, Value]) -> Value:
+        self._refuse_recursion(callee)
+        leaves: list[tuple[str, ir.Expr]] = []
+        keys: list[Hashable] = [callee.identity, id(callee.source.node)]
+        given: dict[str, Value] = {}
+        taken: dict[str, Value] = {}
+        for target, values in ((given, args), (taken, _used(callee))):
+            for name, value in values.items():
+                key, target[name] = lift(value, leaves, name)
+                keys.append((name, key))
+        key = tuple(keys)
+        made = self._made.get(key)
+        if made is None:
+            made = self._translate(callee, leaves, given, taken)
+            self._made[key] = made
+            self.functions.append(made)
+        return frame.builder.call(made, [value for _, value in leaves])
+
+    def _defaults(self, function: types.FunctionType, source: FunctionSource) -> dict[str, Value]:
+        """Return the default values of a function's arguments: scalars among them are captured."""
+        names = [p.name for p in parameters(source.node) if not p.keyword_only]
+        values = function.__defaults__ or ()
+        found = dict(zip(names[len(names) - len(values) :], values, strict=True))
+        found.update(function.__kwdefaults__ or {})
+        owner = Known(function.__name__, function, lambda: function, ("default", id(function)))
+        return {
+            name: self.captures.value_of(item_of(owner, f".{name}", value))
+            for name, value in found.items()
+        }
+
+    def _refuse_recursion(self, callee: _Callee) -> None:
+        for position, (identity, _) in enumerate(self._active):
+            if identity == callee.identity:
+                way = [name for _, name in self._active[position + 1 :]]
+                through = f" through {', '.join(f'`{n}`' for n in way)}" if way else ""
+                raise OperatorError(
+                    f"`{callee.name}` calls itself{through}: the operator language has no recursion",
+                    hint="write the recursion as a loop",
+                )
+
+    def _translate(
+        self,
+        callee: _Callee,
+        leaves: Sequence[tuple[str, ir.Expr]],
+        args: Mapping[str, Value],
+        variables: Mapping[str, Value],
+    ) -> ir.Function:
+        node = callee.source.node
+        params: dict[str, Type] = {}
+        for name, value in leaves:
+            params[_free(name, params)] = value.type
+        builder = FunctionBuilder(self._free_name(callee.name), list(params.items()))
+        for name in params:
+            builder.declare(name, params[name])  # keeps locals from taking a parameter's name
+        span = callee.source.header()
+        frame = Frame(
+            program=self,
+            source=callee.source,
+            surroundings=callee.surroundings,
+            builder=builder,
+            names=bound_names(node),
+            variables=variables,
+            bindings={name: Binding(value, span) for name, value in args.items()},
+        )
+        self._active.append((callee.identity, callee.name))
+        try:
+            statements.function_body(frame, node, callee.name)
+        finally:
+            self._active.pop()
+        made = builder.finish()
+        if self._has_loop(made):
+            self._looping.add(made.name)
+        return made
+
+    def _has_loop(self, function: ir.Function) -> bool:
+        return any(
+            isinstance(s, (ir.For, ir.While)) or any(map(self.is_heavy, ir.operands(s)))
+            for s in ir.walk_statements(function.body)
+        )
+
+    def is_heavy(self, value: ir.Expr) -> bool:
+        """Whether evaluating a value may run a loop, so that it must not run in vain."""
+        if not self._looping:
+            return False
+        nodes = ir.walk_expressions(value)
+        return any(isinstance(n, ir.Call) and n.function in self._looping for n in nodes)
+
+    def _free_name(self, name: str) -> str:
+        plain = name if name.isidentifier() else "op"
+        free = _free(plain, self._names)
+        self._names.add(free)
+        return free
+
+
+def _free(name: str, taken: Mapping[str, object] | set[str]) -> str:
+    free, count = name, 1
+    while free in taken:
+        count += 1
+        free = f"{name}_{count}"
+    return free
+
+
+def _used(callee: _Callee) -> dict[str, Value]:
+    """Return the variables of functions around that a function inside may read."""
+    node = callee.source.node
+    own = bound_names(node)
+    read = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} - own
+    inner = {n for n in own if any(_reads(f, n) for f in _inner_functions(node))}
+    return {n: v for n, v in callee.variables.items() if n in read or n in inner}
+
+
+def _inner_functions(node: ast.AST) -> list[ast.AST]:
+    kinds = (ast.Lambda, ast.FunctionDef)
+    return [n for n in ast.walk(node) if isinstance(n, kinds) and n is not node]
+
+
+def _reads(node: ast.AST, name: str) -> bool:
+    return any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(node))
+
+
+# ----------------------------------------------------------------------------- arguments
+
+
+def bind_arguments(
+    name: str, source: FunctionSource, args: calls.Arguments, defaults: Mapping[str, Value]
+) -> dict[str, Value]:
+    """Bind positional and keyword arguments to parameters as Python does."""
+    spec = source.node.args
+    extra = spec.vararg or spec.kwarg
+    if extra is not None:
+        stars = "*" if spec.vararg else "**"
+        raise OperatorError(
+            f"`{name}` takes `{stars}{extra.arg}`: an operator's arguments are named one by one",
+            span=source.span(extra),
+            hint="list the arguments: `def f(a, b)`",
+        )
+    params = parameters(source.node)
+    positional = [p.name for p in params if not p.keyword_only]
+    if len(args.positional) > len(positional):
+        raise OperatorError(
+            f"`{name}` takes {_count(len(positional))}, got {len(args.positional)}",
+            span=source.header(),
+            hint=f"its arguments are ({', '.join(p.name for p in params)})",
+        )
+    bound = dict(zip(positional, args.positional, strict=False))
+    by_name = {p.name for p in params if not p.positional_only}
+    for keyword, value in args.keywords.items():
+        if keyword not in by_name or keyword in bound:
+            fault = "twice" if keyword in bound else "which it does not have"
+            raise OperatorError(
+                f"`{name}` gets the argument `{keyword}` {fault}",
+                hint=f"its arguments are ({', '.join(p.name for p in params)})",
+            )
+        bound[keyword] = value
+    missing = [p.name for p in params if p.name not in bound and p.name not in defaults]
+    if missing:
+        raise OperatorError(
+            f"`{name}` takes {_count(len(params))}, got {len(bound)}: "
+            f"missing {', '.join(f'`{m}`' for m in missing)}",
+            span=source.header(),
+            hint="pass one input for each argument, or give the argument a default value",
+        )
+    return {p.name: bound.get(p.name, defaults.get(p.name)) for p in params}  # type: ignore[misc]  # one of both has it
+
+
+def _count(number: int) -> str:
+    return f"{number} argument" if number == 1 else f"{number} arguments"
+
+
+# ----------------------------------------------------------------------------- the end
+
+
+def _prune(program: ir.Program) -> tuple[ir.Program, list[int]]:
+    """Drop functions that nothing calls and captures that nothing reads.
+
+    Returns the program and, for each capture kept, its former slot.
+    """
+    wanted = {program.entry.name}
+    for function in reversed(program.functions):
+        if function.name in wanted:
+            wanted |= {n.function for n in _nodes(function) if isinstance(n, ir.Call)}
+    functions = [f for f in program.functions if f.name in wanted]
+    used = sorted({n.index for f in functions for n in _nodes(f) if isinstance(n, ir.Capture)})
+    moved = {old: new for new, old in enumerate(used)}
+
+    def renumber(node: ir.Expr) -> ir.Expr:
+        return ir.Capture(moved[node.index], node.type) if isinstance(node, ir.Capture) else node
+
+    if used != list(range(len(program.captures))):
+        functions = [rewrite_function(f, renumber) for f in functions]
+    return ir.Program(tuple(functions), tuple(program.captures[i] for i in used)), used
+
+
+def _nodes(function: ir.Function) -> Iterator[ir.Expr]:
+    for statement in ir.walk_statements(function.body):
+        for operand in ir.operands(statement):
+            yield from ir.walk_expressions(operand)
+
+
+def _limits(program: ir.Program) -> dict[int, tuple[DType, ...]]:
+    """Return, for each captured Python int, the integer types to which it is converted."""
+    found: dict[int, dict[DType, None]] = {}
+    for function in program.functions:
+        for node in _nodes(function):
+            match node:
+                case ir.Cast(ir.Capture(index, type_), DType() as wanted):
+                    if type_ == weak_int and wanted.is_integer:
+                        found.setdefault(index, {})[wanted] = None
+    return {index: tuple(types_) for index, types_ in found.items()}

@@ -1,0 +1,275 @@
+"""Names of the surrounding Python: cells, globals, builtins, attributes; and what is captured.
+
+Scalars become run-time captures that are read at each call. Objects that shape the program are
+noted with how to find them again. Names of local variables are not resolved here.
+"""
+
+from __future__ import annotations
+
+import builtins
+import difflib
+import functools
+import math
+import operator
+import sys
+import types
+from dataclasses import dataclass, is_dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from kernelmill.compiler import ir
+from kernelmill.compiler.builder import weak_type_of
+from kernelmill.compiler.frontend.values import OBJECTS, Known, Value
+from kernelmill.dtypes import DType, StructType, TupleType, Type, dtype_of
+from kernelmill.errors import DTypeError, OperatorError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterator, Mapping
+
+__all__ = ["Baked", "CapturedScalar", "Captures", "Surroundings", "attribute", "captured_type"]
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedScalar:
+    """A scalar of the user's scope that is read at each call.
+
+    `type` is weak for a Python int, float or complex and strong otherwise; `limits` are the integer
+    types that a Python int is converted to, whose range its value is checked against at each call.
+    """
+
+    name: str
+    type: Type
+    read: Callable[[], object]
+    limits: tuple[DType, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Baked:
+    """An object that shaped the program: it holds as long as `read()` still gives `value`."""
+
+    name: str
+    read: Callable[[], object]
+    value: object
+
+
+def captured_type(value: object) -> Type | None:
+    """Return the type with which a Python object is captured, or None when it is no scalar.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kernelmill.compiler.frontend import captured_type
+    >>> captured_type(2.5), captured_type(np.int8(1)), captured_type("no")
+    (weak float, kernelmill.int8, None)
+    """
+    if isinstance(value, np.generic):
+        try:
+            found = dtype_of(type(value))
+        except DTypeError:
+            return None
+        return found if isinstance(found, DType) else None
+    if isinstance(value, (bool, int, float, complex)):
+        return weak_type_of(value)
+    return None
+
+
+# ----------------------------------------------------------------------------- names
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Surroundings:
+    """What a function sees outside itself: its closure's cells, its globals, the builtins."""
+
+    cells: Mapping[str, types.CellType]
+    globals: dict[str, object]
+
+    @staticmethod
+    def of(function: types.FunctionType) -> Surroundings:
+        """Return the surroundings of a Python function."""
+        cells = function.__closure__ or ()
+        return Surroundings(
+            dict(zip(function.__code__.co_freevars, cells, strict=True)), function.__globals__
+        )
+
+    def find(self, name: str) -> Known | None:
+        """Resolve a name as Python does, or return None when it is not defined."""
+        cell = self.cells.get(name)
+        if cell is not None:
+            return _in_cell(name, cell)
+        space = self.globals
+        if name in space:
+            key = ("global", id(space), name)
+            return Known(name, space[name], functools.partial(space.__getitem__, name), key)
+        found = getattr(builtins, name, _MISSING)
+        if found is _MISSING:
+            return None
+        read = functools.partial(space.get, name, found)
+        return Known(name, found, read, ("builtin", id(space), name))
+
+    def names(self) -> Iterator[str]:
+        """Yield all names that are defined here, for suggestions."""
+        yield from self.cells
+        yield from self.globals
+        yield from (n for n in vars(builtins) if n.islower())
+
+
+_MISSING: Final = object()
+
+
+def _in_cell(name: str, cell: types.CellType) -> Known:
+    try:
+        value = cell.cell_contents
+    except ValueError:
+        raise OperatorError(
+            f"`{name}` of the enclosing function has no value yet",
+            hint=f"set `{name}` before the operator is used",
+        ) from None
+    return Known(name, value, lambda: cell.cell_contents, ("cell", id(cell)))
+
+
+def nearest(name: str, names: Iterator[str] | list[str]) -> str:
+    """Return ` (did you mean `exp`?)` for a name that is close to one of `names`, or nothing."""
+    close = difflib.get_close_matches(name, list(names), n=1)
+    return f" (did you mean `{close[0]}`?)" if close else ""
+
+
+# ----------------------------------------------------------------------------- attributes
+
+
+@functools.lru_cache(maxsize=1)
+def _constant_modules() -> tuple[types.ModuleType, ...]:
+    """Return the modules whose attributes are taken as constants: only the module is checked."""
+    return (math, np, operator, builtins, sys.modules["kernelmill"])
+
+
+def attribute(owner: Known, name: str) -> Known:
+    """Return an attribute of a Python object, without running the user's code.
+
+    Raises OperatorError when there is none, or when reading it could run a property.
+    """
+    value = _plain_attribute(owner, name)
+    parent = owner.read
+    full = f"{owner.name}.{name}"
+    fixed = owner.constant or any(owner.value is m for m in _constant_modules())
+    if isinstance(owner.value, (np.finfo, np.iinfo)) or fixed:
+        return Known(full, value, lambda: value, ("constant", full), constant=True, anchor=owner)
+    return Known(full, value, lambda: getattr(parent(), name), (owner.key, name))
+
+
+def _plain_attribute(owner: Known, name: str) -> object:
+    found = owner.value
+    if isinstance(found, types.ModuleType | np.finfo | np.iinfo):
+        value = getattr(found, name, _MISSING)
+    elif _is_plain(found, name):
+        value = getattr(found, name)
+    else:
+        value = _MISSING
+    if value is not _MISSING:
+        return value
+    if isinstance(found, types.ModuleType):
+        kind = f"module `{owner.name}`"
+    else:
+        kind = f"`{owner.name}` ({type(found).__name__})"
+    close = nearest(name, [n for n in dir(found) if not n.startswith("_")])
+    raise OperatorError(
+        f"{kind} has no attribute `{name}` that an operator can read{close}",
+        hint="scalars are read from modules, classes and objects with plain attributes",
+    )
+
+
+def _is_plain(owner: object, name: str) -> bool:
+    """Whether reading the attribute runs no code of the user's: no property, no `__getattr__`."""
+    if isinstance(owner, type):
+        holder = next((c for c in owner.__mro__ if name in vars(c)), None)
+        value = vars(holder).get(name) if holder else None
+        return holder is not None and not isinstance(value, property | classmethod)
+    if isinstance(owner, tuple):
+        return name in getattr(owner, "_fields", ())
+    if name in getattr(owner, "__dict__", ()):
+        return True
+    holder = next((c for c in type(owner).__mro__ if name in vars(c)), None)
+    value = vars(holder).get(name, _MISSING) if holder else _MISSING
+    if isinstance(value, types.FunctionType | types.MemberDescriptorType):
+        return True
+    data = is_dataclass(owner) or captured_type(value) is not None
+    return holder is not None and data and not isinstance(value, property)
+
+
+# ----------------------------------------------------------------------------- captures
+
+
+class Captures:
+    """The captured scalars and baked objects of one program, by the place where they were found."""
+
+    def __init__(self) -> None:
+        self.scalars: list[CapturedScalar] = []
+        self.baked: list[Baked] = []
+        self._slots: dict[Hashable, int] = {}
+        self._seen: set[Hashable] = set()
+
+    def bake(self, known: Known) -> object:
+        """Note that the program depends on an object; return the object."""
+        root = known
+        while root.anchor is not None:
+            root = root.anchor
+        if root.key not in self._seen:
+            self._seen.add(root.key)
+            self.baked.append(Baked(root.name, root.read, root.value))
+        return known.value
+
+    def value_of(self, known: Known) -> Value:
+        """Return an object as a value: a capture, a tuple or struct of them, or the object itself."""
+        type_ = captured_type(known.value)
+        if type_ is not None:
+            return self._scalar(known, type_)
+        struct = getattr(type(known.value), "__kernelmill_struct__", None)
+        if isinstance(struct, StructType):
+            return self._struct(known, struct)
+        if isinstance(known.value, tuple):
+            return self._tuple(known, known.value)
+        return known
+
+    def _scalar(self, known: Known, type_: Type) -> ir.Expr:
+        if known.constant:
+            self.bake(known)
+            value = known.value
+            return ir.Const(value.item() if isinstance(value, np.generic) else value, type_)  # type: ignore[arg-type]  # captured_type admits scalars only
+        slot = self._slots.get(known.key)
+        if slot is None:
+            slot = self._slots[known.key] = len(self.scalars)
+            self.scalars.append(CapturedScalar(known.name, type_, known.read))
+        return ir.Capture(slot, self.scalars[slot].type)
+
+    def _struct(self, known: Known, type_: StructType) -> Value:
+        """A struct is baked by identity; its fields are captured one by one."""
+        self.bake(known)
+        parts = [
+            self._part(known, f".{f.name}", getattr(known.value, f.name)) for f in type_.fields
+        ]
+        values = tuple(p for p in parts if not isinstance(p, OBJECTS))
+        return ir.MakeStruct(values, type_) if len(values) == len(parts) else known
+
+    def _tuple(self, known: Known, items: tuple[object, ...]) -> Value:
+        """A tuple is baked by identity; its scalars are captured one by one."""
+        parts = [self._part(known, f"[{i}]", item) for i, item in enumerate(items)]
+        values = tuple(p for p in parts if not isinstance(p, OBJECTS))
+        if len(values) < len(parts):
+            return known
+        self.bake(known)
+        return ir.MakeTuple(values, TupleType(tuple(v.type for v in values)))
+
+    def _part(self, known: Known, label: str, value: object) -> Value:
+        return self.value_of(item_of(known, label, value))
+
+
+def item_of(known: Known, label: str, value: object) -> Known:
+    """Return a part of an immutable object, which cannot change while the object is the same."""
+    return Known(
+        f"{known.name}{label}",
+        value,
+        lambda: value,
+        (known.key, label),
+        constant=known.constant,
+        anchor=known,
+    )

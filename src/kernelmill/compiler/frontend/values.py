@@ -1,0 +1,186 @@
+"""What a Python expression is while it is translated. How names are resolved is `scope.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from kernelmill.compiler import ir
+from kernelmill.dtypes import DType, StructType, TupleType, Type, WeakType
+
+if TYPE_CHECKING:
+    from kernelmill.compiler.frontend.scope import Surroundings
+    from kernelmill.compiler.source import FunctionNode, FunctionSource
+    from kernelmill.errors import SourceSpan
+
+__all__ = [
+    "Binding",
+    "Closure",
+    "Conflict",
+    "Known",
+    "Unbound",
+    "Value",
+    "is_leaf",
+    "lift",
+    "same",
+    "zero",
+]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Known:
+    """A Python object: a function, module, dtype, struct class, or a scalar not yet captured.
+
+    `key` tells where it was found, so that one place gives one capture; `anchor` is the object
+    whose identity decides whether the translation still holds, `constant` that its value does.
+    """
+
+    name: str
+    value: object
+    read: Callable[[], object]
+    key: Hashable
+    constant: bool = False
+    anchor: Known | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Closure:
+    """A lambda or def inside the operator: inlined where it is called.
+
+    `variables` gives the current values of the variables of the function around it.
+    """
+
+    name: str
+    node: FunctionNode
+    source: FunctionSource
+    surroundings: Surroundings
+    defaults: Mapping[str, Value]
+    variables: Callable[[], Mapping[str, Value]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unbound:
+    """A variable that has no value on some way to this place."""
+
+    reason: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Conflict:
+    """A variable whose values on two ways to this place have no common type."""
+
+    reason: str
+    hint: str = ""
+
+
+Value: TypeAlias = ir.Expr | Known | Closure | Unbound | Conflict
+OBJECTS: Final = (Known, Closure, Unbound, Conflict)
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """The current value of a Python variable, and where it got it."""
+
+    value: Value
+    span: SourceSpan | None = field(default=None, compare=False)
+
+
+def is_leaf(value: ir.Expr) -> bool:
+    """Whether a value may be written down twice at no cost."""
+    match value:
+        case ir.Const() | ir.Param() | ir.Capture() | ir.Local():
+            return True
+        case ir.MakeTuple(values=values) | ir.MakeStruct(values=values):
+            return all(is_leaf(v) for v in values)
+        case ir.GetField(value=inner) | ir.GetItem(value=inner):
+            return is_leaf(inner)
+        case _:
+            return False
+
+
+def same(a: Value, b: Value) -> bool:
+    """Whether two values of a variable are certainly one; tells 0.0 from -0.0, nan equals nan."""
+    if a is b:
+        return True
+    if isinstance(a, OBJECTS) or isinstance(b, OBJECTS):
+        return isinstance(a, Known) and isinstance(b, Known) and a.value is b.value
+    match a, b:
+        case ir.Const(value=x), ir.Const(value=y):
+            return a.type == b.type and repr(x) == repr(y)
+        case ir.MakeTuple(values=x), ir.MakeTuple(values=y):
+            return len(x) == len(y) and all(map(same, x, y))
+        case ir.MakeStruct(values=x), ir.MakeStruct(values=y):
+            return a.type == b.type and all(map(same, x, y))
+        case (ir.Param() | ir.Capture() | ir.Local(), ir.Param() | ir.Capture() | ir.Local()):
+            return a == b
+        case _:
+            return False
+
+
+def zero(type_: Type) -> ir.Expr:
+    """Return a value that is never read: it only makes a variable exist before a loop."""
+    if isinstance(type_, TupleType):
+        return ir.MakeTuple(tuple(zero(t) for t in type_.items), type_)
+    if isinstance(type_, StructType):
+        return ir.MakeStruct(tuple(zero(f.type) for f in type_.fields), type_)
+    assert isinstance(type_, (DType, WeakType))
+    values = {"bool": False, "float": 0.0, "complex": 0j}
+    return ir.Const(values.get(type_.kind, 0), type_)
+
+
+def lift(
+    value: Value, leaves: list[tuple[str, ir.Expr]], name: str, active: frozenset[int] = frozenset()
+) -> tuple[Hashable, Value]:
+    """Split an argument into what specialises a function and what is passed at run time.
+
+    Appends the run-time parts to `leaves`, named after the argument, and returns a key of all the
+    rest together with the argument as the called function sees it. Literals, captures, objects and
+    functions specialise.
+    """
+    match value:
+        case ir.Const(value=number):
+            return ("const", value.type, repr(number)), value
+        case ir.Capture(index=index):
+            return ("capture", index), value
+        case ir.MakeTuple(values=values):
+            parts = [lift(item, leaves, f"{name}_{i}", active) for i, item in enumerate(values)]
+            items = tuple(_expression(part) for _, part in parts)
+            made = ir.MakeTuple(items, TupleType(tuple(i.type for i in items)))
+            return ("tuple", *(key for key, _ in parts)), made
+        case Known():
+            return ("object", id(value.value), value.key), value
+        case Closure():
+            return _lift_closure(value, leaves, name, active)
+        case Unbound() | Conflict():
+            return ("none", type(value).__name__), value
+        case _:
+            leaves.append((name, value))
+            return ("value", value.type), ir.Param(len(leaves) - 1, value.type)
+
+
+def _expression(value: Value) -> ir.Expr:
+    assert not isinstance(value, OBJECTS)
+    return value
+
+
+def _lift_closure(
+    closure: Closure, leaves: list[tuple[str, ir.Expr]], name: str, active: frozenset[int]
+) -> tuple[Hashable, Value]:
+    """Take the variables a function uses along with it, so that it can be called elsewhere."""
+    if id(closure) in active:
+        text = f"`{closure.name}` calls itself, which the operator language does not do"
+        return ("recursion", closure.name), Unbound(text, "write the recursion as a loop")
+    active |= {id(closure)}
+    keys: list[Hashable] = ["function", id(closure.node)]
+    taken: dict[str, Value] = {}
+    given: dict[str, Value] = {}
+    for target, values in ((taken, closure.variables()), (given, closure.defaults)):
+        for variable, value in values.items():
+            key, target[variable] = lift(value, leaves, f"{name}_{variable}", active)
+            keys.append((variable, key))
+    frozen = Closure(
+        closure.name, closure.node, closure.source, closure.surroundings, given, lambda: taken
+    )
+    return tuple(keys), frozen
