@@ -10,6 +10,7 @@ both.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import inspect
 import sys
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ __all__ = [
     "WeakType",
     "bfloat16",
     "bool_",
+    "can_store",
     "complex64",
     "complex128",
     "dtype_of",
@@ -170,6 +172,10 @@ weak_complex: Final = WeakType("weak complex", "complex", complex128)
 _WEAK_RANK: Final = {weak_int: 0, weak_float: 1, weak_complex: 2}
 
 
+# Characters of the fields' names in the spelling of a struct.
+_SPELLED: Final = 32
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
     """One field of a struct: `offset` in bytes from the start."""
@@ -183,10 +189,11 @@ class Field:
 class StructType:
     """A record of fields at fixed offsets; C layout, or a packed NumPy dtype's own.
 
-    `itemsize` and `alignment` are in bytes; two struct types are equal when name and layout are.
+    `itemsize` and `alignment` are in bytes; two struct types are equal when their layouts are:
+    an array of a NumPy dtype knows no name.
     """
 
-    name: str
+    name: str = dataclasses.field(compare=False)
     fields: tuple[Field, ...]
     itemsize: int
     alignment: int
@@ -200,8 +207,11 @@ class StructType:
 
     @property
     def short(self) -> str:
-        """Spelling in generated C++."""
-        return self.name
+        """Spelling in generated C++: equal types have equal spellings, whatever their names."""
+        fields = [(f.name, f.type.short, f.offset) for f in self.fields]
+        layout = hashlib.sha256(repr((fields, self.itemsize, self.alignment)).encode()).hexdigest()
+        names = "_".join(f.name for f in self.fields if f.name.isascii())
+        return f"Struct_{names[:_SPELLED]}_{layout[:8]}"
 
     @property
     def is_c_layout(self) -> bool:
@@ -328,6 +338,26 @@ def _meet_weak(strong: DType, weak: WeakType, table: PromotionTable) -> DType:
     if strong.kind == "float":
         return complex128 if strong is float64 else complex64
     return complex128 if table == "numpy" else complex64
+
+
+_STORE_RANK: Final[dict[Kind, int]] = {"bool": 0, "uint": 1, "int": 2, "float": 3, "complex": 4}
+
+
+def can_store(result: Type, out: Type) -> bool:
+    """Whether a result may be stored as `out`: NumPy's rule "same_kind", weak types by their kind.
+
+    Examples
+    --------
+    >>> import kernelmill as km
+    >>> from kernelmill.dtypes import can_store
+    >>> can_store(km.float64, km.float32), can_store(km.float32, km.int32)
+    (True, False)
+    """
+    if isinstance(result, WeakType) and isinstance(out, DType):
+        return out.kind != "bool" and _KIND_RANK[result.kind] <= _KIND_RANK[out.kind]
+    if isinstance(result, DType) and isinstance(out, DType):
+        return _STORE_RANK[result.kind] <= _STORE_RANK[out.kind]
+    return result == out
 
 
 def storage(type_: Type) -> DType | StructType | TupleType:

@@ -17,9 +17,9 @@ template <> struct word<2> { typedef u16 type; static constexpr bool turns = tru
 template <> struct word<4> { typedef u32 type; static constexpr bool turns = true; };
 template <> struct word<8> { typedef u64 type; static constexpr bool turns = true; };
 
-// A square of N x N elements in 16-byte registers: log2(N) rounds of interleaving row i with row i + N/2.
+// A Square of N x N elements in 16-byte registers: log2(N) rounds of interleaving row i with row i + N/2.
 template <int Size>
-struct square {
+struct Square {
   typedef typename word<Size>::type W;
   static constexpr int N = 16 / Size;
   typedef W V __attribute__((vector_size(16)));
@@ -55,11 +55,11 @@ template <int Size>
 KM_HOT void turn(char* to, i64 pitch, const char* from, i64 stride, i64 rows, i64 columns) {
   i64 c = 0;
   if constexpr (word<Size>::turns) {
-    constexpr i64 N = square<Size>::N;
+    constexpr i64 N = Square<Size>::N;
     for (; c + N <= columns; c += N) {
       i64 r = 0;
       for (; r + N <= rows; r += N)
-        square<Size>::turn(to + (r * pitch + c) * Size, pitch * Size, from + c * stride + r * Size, stride);
+        Square<Size>::turn(to + (r * pitch + c) * Size, pitch * Size, from + c * stride + r * Size, stride);
       for (; r < rows; r++)
         for (i64 k = c; k < c + N; k++) __builtin_memcpy(to + (r * pitch + k) * Size, from + k * stride + r * Size, Size);
     }

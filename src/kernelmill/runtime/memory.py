@@ -21,7 +21,15 @@ from kernelmill.runtime.native import native
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Library", "View", "as_view", "empty_like_library", "may_overlap"]
+__all__ = [
+    "POOLED_FROM",
+    "Library",
+    "View",
+    "as_view",
+    "copied",
+    "empty_like_library",
+    "may_overlap",
+]
 
 Library: TypeAlias = Literal["numpy", "torch", "buffer", "dlpack"]
 
@@ -398,6 +406,13 @@ def may_overlap(a: View, b: View) -> bool:
         return True
     shares: Any = np.may_share_memory  # Any: the stubs allow only two values of max_work
     return bool(shares(_described(a), _described(b), max_work=OVERLAP_WORK))
+
+
+def copied(view: View) -> View:
+    """Return a view of a private C-contiguous copy, of the same shape and library."""
+    copy = _described(view).copy()
+    ptr, _, _, shape, strides, _ = native().address(copy)
+    return View(ptr, shape, strides, view.dtype, True, copy, view.library)  # noqa: FBT003
 
 
 def _described(view: View) -> np.ndarray[Any, np.dtype[Any]]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from kernelmill.config import Config
 
-__all__ = ["Native", "NativeStatus", "native", "native_status"]
+__all__ = ["Native", "NativeStatus", "native", "native_status", "stream_threshold"]
 
 _HOST: Final = Path(__file__).resolve().parent.parent / "host"
 _POOL_SOURCES: Final = ("pool.c", "pool.h")
@@ -135,7 +135,7 @@ def _choose(config: Config) -> Native:
     module = extension if extension is not None and config.native else _twin()
     before = _Chosen.config
     if before is None or module is not _Chosen.module or before.num_threads != config.num_threads:
-        module.configure(config.num_threads or 0, nontemporal_bytes=_stream_threshold())
+        module.configure(config.num_threads or 0, nontemporal_bytes=stream_threshold())
     _Chosen.config, _Chosen.module = config, module
     return module
 
@@ -158,7 +158,7 @@ def _twin() -> Native:
 
 
 @once
-def _stream_threshold() -> int:
+def stream_threshold() -> int:
     """Return the size from which outputs bypass the caches: that of the last-level cache.
 
     A virtual machine may show the cache of a whole socket, so the value is kept within bounds.

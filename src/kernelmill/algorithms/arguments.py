@@ -1,0 +1,162 @@
+"""Arguments of the primitives: arrays and Python scalars in, new or given outputs.
+
+What an array is to memory is in `runtime/memory.py`; what shapes do together, in `layout.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kernelmill import events
+from kernelmill.algorithms.layout import Operand, memory_order
+from kernelmill.compiler import ir
+from kernelmill.compiler.builder import ScalarOverflowError, weak_type_of
+from kernelmill.dtypes import DType, StructType, Type, WeakType, weak_int
+from kernelmill.errors import ArgumentError, ShapeError
+from kernelmill.runtime.memory import View, as_view, copied, empty_like_library, may_overlap
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Argument", "argument", "outputs_of", "weak_limits"]
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An operand with the name by which errors call it; `type` is weak for a Python scalar."""
+
+    name: str
+    view: View
+    type: Type
+
+    @property
+    def is_weak(self) -> bool:
+        """Whether it was given as a Python scalar."""
+        return isinstance(self.type, WeakType)
+
+    @property
+    def operand(self) -> Operand:
+        """Shape, strides and itemsize."""
+        return Operand(self.view.shape, self.view.strides, self.view.dtype.itemsize)
+
+    def apart_from(self, outputs: Sequence[Argument]) -> Argument:
+        """Return the argument, copied if an output overlaps it other than element for element."""
+        for output in outputs:
+            mine, theirs = self.view, output.view
+            same = (mine.ptr, mine.shape, mine.strides, mine.dtype.itemsize) == (
+                theirs.ptr,
+                theirs.shape,
+                theirs.strides,
+                theirs.dtype.itemsize,
+            )
+            if not same and may_overlap(mine, theirs):
+                if events.active:
+                    events.emit(
+                        "copy", self.name, device="cpu", bytes=mine.nbytes, reason="overlap"
+                    )
+                return replace(self, view=copied(mine))
+        return self
+
+
+def argument(value: object, name: str, *, writable: bool = False) -> Argument:
+    """Return an array, or a Python scalar as a 0-d one, as an argument."""
+    if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
+        weak = weak_type_of(value)
+        stored = weak.storage if isinstance(weak, WeakType) else weak
+        assert isinstance(stored, DType)
+        return Argument(name, as_view(_scalar_array(value, stored, name), name), weak)
+    view = as_view(value, name, writable=writable)
+    return Argument(name, view, view.dtype)
+
+
+def _scalar_array(value: complex, stored: DType, name: str) -> np.ndarray[Any, Any]:
+    try:
+        return np.array(value, stored.to_numpy())
+    except OverflowError:
+        raise ScalarOverflowError(
+            f"Python integer {value} out of bounds for {stored} ({name})"
+        ) from None
+
+
+def weak_limits(program: ir.Program, arguments: Sequence[Argument]) -> None:
+    """Check Python integers given as arguments against the integer types they are converted to.
+
+    Raises OverflowError, as NumPy does for `np.int8(1) + 300`.
+    """
+    for index, given in enumerate(arguments):
+        if given.type != weak_int:
+            continue
+        value = int(np.asarray(given.view.owner))
+        for limit in _conversions(program, index):
+            if not limit.min <= value <= limit.max:
+                raise ScalarOverflowError(
+                    f"Python integer {value} out of bounds for {limit}",
+                    hint=f"`{given.name}` meets values of type {limit}",
+                )
+
+
+def _conversions(program: ir.Program, index: int) -> set[DType]:
+    """Return the integer types that a parameter of the entry is converted to directly."""
+    found = set()
+    for statement in ir.walk_statements(program.entry.body):
+        for operand in ir.operands(statement):
+            for node in ir.walk_expressions(operand):
+                match node:
+                    case ir.Cast(ir.Param(index=i), DType() as type_) if i == index:
+                        if type_.is_integer:
+                            found.add(type_)
+    return found
+
+
+def outputs_of(
+    out: Any,
+    dtypes: tuple[DType | StructType, ...],
+    shape: tuple[int, ...],
+    inputs: Sequence[Argument],
+) -> tuple[list[Argument], Any]:
+    """Return the outputs as arguments, and what the user gets; new arrays where `out` is None.
+
+    Raises ShapeError when a given output has another shape than the inputs broadcast to, and
+    ArgumentError when two outputs overlap.
+    """
+    if out is None:
+        made = tuple(_new(shape, dtype, inputs) for dtype in dtypes)
+        views = [argument(array, "out", writable=True) for array in made]
+        return views, made[0] if len(made) == 1 else made
+    given = out if type(out) is tuple else (out,)
+    views = [
+        argument(array, f"out[{i}]" if len(given) > 1 else "out", writable=True)
+        for i, array in enumerate(given)
+    ]
+    for i, output in enumerate(views):
+        _check_shape(output, shape)
+        for other in views[:i]:
+            if may_overlap(output.view, other.view):
+                raise ArgumentError(f"`{other.name}` and `{output.name}` overlap")
+    return views, out
+
+
+def _check_shape(output: Argument, shape: tuple[int, ...]) -> None:
+    """An output may be larger than what the inputs broadcast to, never smaller."""
+    found = output.view.shape
+    lead = len(found) - len(shape)
+    fits = lead >= 0 and all(n in (1, m) for n, m in zip(shape, found[lead:], strict=True))
+    if not fits:
+        raise ShapeError(f"`{output.name}` has shape {found}, the inputs broadcast to {shape}")
+
+
+def _new(
+    shape: tuple[int, ...], dtype: DType | StructType, inputs: Sequence[Argument]
+) -> Any:  # Any: an array of whatever library
+    """Return a new array in the library of the first array, in the memory order of the inputs."""
+    arrays = [a for a in inputs if not a.is_weak]
+    library = arrays[0].view.library
+    order = memory_order(shape, [a.operand for a in arrays])
+    if order == tuple(range(len(shape))):
+        return empty_like_library(shape, dtype, library)
+    made = empty_like_library(tuple(shape[axis] for axis in order), dtype, library)
+    back = tuple(sorted(range(len(order)), key=order.__getitem__))
+    return made.permute(back) if library == "torch" else made.transpose(back)

@@ -1,0 +1,355 @@
+"""Plans: the one place that builds kernels, sizes workspace, chooses threads and launches.
+
+A family file (`transform.py`, `reduce.py`, …) checks its arguments and describes a kernel; what
+happens then is here. Also here: the cost model, in bytes and operations an element.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from kernelmill import events
+from kernelmill.compiler import ir
+from kernelmill.errors import ArgumentError
+from kernelmill.runtime.backend import Kernel, KernelSource, Launch
+from kernelmill.runtime.devices import current_backend
+from kernelmill.runtime.native import native, stream_threshold
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kernelmill.algorithms.layout import Layout
+    from kernelmill.compiler.op import Op, Specialized
+    from kernelmill.runtime.memory import View
+
+__all__ = ["Bound", "Built", "Cost", "Plan", "Prepare", "Scope", "build", "execute", "quick"]
+
+
+# ----------------------------------------------------------------------------- the cost model
+
+# Operations that take many instructions, counted in multiples of an addition.
+_WEIGHTS: Final = {
+    **dict.fromkeys(("truediv", "sqrt", "rsqrt", "floordiv", "mod", "fmod", "cbrt"), 8),
+    **dict.fromkeys(("exp", "exp2", "log", "log2", "log10", "sin", "cos", "tanh", "erf"), 16),
+    **dict.fromkeys(("expm1", "log1p", "tan", "asin", "acos", "atan", "atan2", "hypot"), 24),
+    **dict.fromkeys(("sinh", "cosh", "asinh", "acosh", "atanh", "erfc", "pow"), 40),
+    **dict.fromkeys(("tgamma", "lgamma"), 100),
+}
+# Turns that a loop is taken to make when nothing is known of it.
+_TURNS: Final = 8
+# What one core does: bytes from its caches and additions, a second. Only their ratio to the cost of
+# waking a thread matters here.
+_CORE_BYTES: Final = 25e9
+_CORE_FLOPS: Final = 12e9
+# Work for which a second thread is worth its wake-up.
+_WORTH_A_THREAD: Final = 8e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one element costs: bytes read and written, and operations."""
+
+    bytes: int
+    flops: int
+
+    @property
+    def seconds(self) -> float:
+        """Rough time of one element on one core."""
+        return max(self.bytes / _CORE_BYTES, self.flops / _CORE_FLOPS)
+
+    @property
+    def serial_below(self) -> int:
+        """Elements for each thread that takes part."""
+        return max(1024, int(_WORTH_A_THREAD / self.seconds))
+
+
+def count_flops(program: ir.Program) -> int:
+    """Estimate the operations of one call; a loop counts `_TURNS` times."""
+    counts: dict[str, int] = {}
+    for function in program.functions:
+        counts[function.name] = _block_flops(function.body, counts)
+    return max(1, counts[program.entry.name])
+
+
+def _block_flops(block: tuple[ir.Stmt, ...], callees: dict[str, int]) -> int:
+    total = 0
+    for statement in block:
+        total += sum(_expression_flops(e, callees) for e in ir.operands(statement))
+        match statement:
+            case ir.If(then=then, orelse=orelse):
+                total += max(_block_flops(then, callees), _block_flops(orelse, callees))
+            case ir.For(body=body) | ir.While(body=body):
+                total += _TURNS * _block_flops(body, callees)
+    return total
+
+
+def _expression_flops(node: ir.Expr, callees: dict[str, int]) -> int:
+    below = sum(_expression_flops(child, callees) for child in ir.children(node))
+    match node:
+        case ir.Apply(op=op):
+            return below + _WEIGHTS.get(op, 1)
+        case ir.Call(function=function):
+            return below + callees[function]
+        case ir.Select() | ir.Cast():
+            return below + 1
+        case _:
+            return below
+
+
+# ----------------------------------------------------------------------------- captured scalars
+
+_CAPTURE_ALIGNMENT: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The operators of one kernel, and where the captured scalars of each lie in its block."""
+
+    operators: tuple[Specialized, ...]
+
+    @property
+    def is_static(self) -> bool:
+        """Whether nothing of the user's scope can change what the kernel does."""
+        translations = [s.translation for s in self.operators]
+        return not any(t.captures or t.baked for t in translations)
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """Offset of each operator's block, in bytes."""
+        found, offset = [], 0
+        for operator in self.operators:
+            found.append(offset)
+            offset += -(-operator.packer.size // _CAPTURE_ALIGNMENT) * _CAPTURE_ALIGNMENT
+        return tuple(found)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole block; 0 when nothing is captured."""
+        unit = _CAPTURE_ALIGNMENT
+        return sum(-(-o.packer.size // unit) * unit for o in self.operators)
+
+    def read(self, functions: Sequence[object]) -> bytes | None:
+        """Pack the captured scalars of these functions; None when their scope has changed type."""
+        block = b""
+        for operator, function in zip(self.operators, functions, strict=True):
+            if not operator.is_current(function):
+                return None
+            packed = operator.pack(function)
+            block += packed.ljust(-(-len(packed) // _CAPTURE_ALIGNMENT) * _CAPTURE_ALIGNMENT, b"\0")
+        return block
+
+
+# ----------------------------------------------------------------------------- build and launch
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A kernel with its operators and its cost: everything but the arrays."""
+
+    family: str
+    kernel: Kernel
+    scope: Scope
+    cost: Cost
+
+
+_BUILT: dict[object, Built] = {}
+
+
+def build(
+    key: object, family: str, scope: Scope, cost: Cost, source: Callable[[], KernelSource]
+) -> Built:
+    """Return the kernel for `key`, which names everything that its text depends on."""
+    full = (current_backend().name, key)
+    found = _BUILT.get(full)
+    if found is None:
+        kernel = current_backend().build(source())
+        found = _BUILT.setdefault(full, Built(family, kernel, scope, cost))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One call, ready to launch: a kernel and the operands it runs on, inputs first.
+
+    `elements` is the number of elements read; `result` is what the user gets.
+    """
+
+    built: Built
+    functions: tuple[object, ...]
+    shape: tuple[int, ...]
+    views: tuple[View, ...]
+    strides: tuple[tuple[int, ...], ...]
+    elements: int
+    workspace: int
+    result: Any = field(repr=False)  # Any: an array of the input's library, or a tuple of them
+
+
+def execute(bound: Bound) -> Any:  # Any: as `Bound.result`
+    """Launch a bound call and return its result."""
+    built = bound.built
+    captures = built.scope.read(bound.functions)
+    assert captures is not None, "the operators were specialized for these functions just now"
+    if bound.elements:
+        backend = current_backend()
+        start = time.perf_counter()
+        backend.launch(built.kernel, _launch(bound, captures))
+        if events.active:
+            _report(bound, backend.name, time.perf_counter() - start)
+    return bound.result
+
+
+def _launch(bound: Bound, captures: bytes) -> Launch:
+    cost, elements = bound.built.cost, bound.elements
+    return Launch(
+        shape=bound.shape,
+        pointers=tuple(v.ptr for v in bound.views),
+        strides=bound.strides,
+        captures=captures,
+        workspace=bound.workspace,
+        threads=max(1, min(native().thread_count(), 1 + elements // cost.serial_below)),
+        streaming=cost.bytes * elements > stream_threshold(),
+        release_gil=elements * cost.seconds > _WORTH_A_THREAD,
+    )
+
+
+def _report(bound: Bound, device: str, seconds: float) -> None:
+    cost, elements = bound.built.cost, bound.elements
+    events.emit(
+        "launch",
+        bound.built.kernel.source.name,
+        device=device,
+        seconds=seconds,
+        bytes=cost.bytes * elements,
+        flops=cost.flops * elements,
+    )
+
+
+# ----------------------------------------------------------------------------- plans
+
+
+class Prepare(Protocol):
+    """The checks of a family: from the arguments of a call to a bound call."""
+
+    def __call__(self, inputs: tuple[Any, ...], out: Any) -> Bound:
+        """Check arguments and bind them; raises ArgumentError and its kinds."""
+        ...
+
+
+class Plan:
+    """A prepared call: the kernel is built and loaded; calling the plan launches it.
+
+    Made by `km.transform.plan`, `km.reduce.plan`, …; called with the inputs, and `out=`, it takes
+    arrays of the dtypes and the layout it was prepared for.
+    """
+
+    __slots__ = ("_allocate", "_launcher", "_outputs", "_prepare", "built", "functions")
+
+    def __init__(
+        self,
+        bound: Bound,
+        prepare: Prepare,
+        *,
+        launcher: Callable[..., bool] | None,
+        outputs: int,
+        allocate: Callable[[tuple[Any, ...]], Any] | None,
+    ) -> None:
+        self.built = bound.built
+        self.functions = bound.functions
+        self._prepare = prepare
+        self._launcher = launcher
+        self._outputs = outputs
+        self._allocate = allocate
+
+    def __call__(self, *inputs: Any, out: Any = None) -> Any:
+        """Run the plan.
+
+        Parameters
+        ----------
+        *inputs
+            Arrays of the dtypes and layout that the plan was prepared for.
+        out
+            Array, or tuple of arrays, for the results; new ones by default.
+
+        Raises
+        ------
+        ArgumentError
+            The arrays need another kernel than the plan holds.
+        """
+        if not events.active and self._launcher is not None:
+            done = self.try_launch(self.functions, inputs, out)
+            if done is not None:
+                return done
+        bound = self._prepare(inputs, out)
+        if bound.built is not self.built:
+            raise ArgumentError(
+                f"this plan was prepared for {self.describe(self.built)}, "
+                f"the arrays need {self.describe(bound.built)}",
+                hint="make a plan for these arrays, or call the function itself",
+            )
+        return execute(bound)
+
+    @staticmethod
+    def describe(built: Built) -> str:
+        """Return the name of a kernel: family, operator, types and layout."""
+        return built.kernel.source.name
+
+    def try_launch(self, functions: tuple[object, ...], inputs: tuple[Any, ...], out: Any) -> Any:
+        """Launch on the native path; None when the arrays or the scope need the general one."""
+        if out is None:
+            if self._allocate is None:
+                return None
+            out = self._allocate(inputs)
+            if out is None:
+                return None
+        outputs = out if type(out) is tuple else (out,)
+        launcher = self._launcher
+        assert launcher is not None
+        if self.built.scope.is_static:
+            done = launcher(*inputs, *outputs)
+        else:
+            captures = self.built.scope.read(functions)
+            done = captures is not None and launcher(*inputs, *outputs, captures)
+        return out if done else None
+
+    @property
+    def source(self) -> str:
+        """The generated C++ text."""
+        return self.built.kernel.source.text
+
+    @property
+    def cost(self) -> Cost:
+        """Bytes and operations an element."""
+        return self.built.cost
+
+    def explain(self) -> str:
+        """Say what the plan does: kernel, cost, where its binary lies."""
+        built = self.built
+        return (
+            f"{self.describe(built)}\n"
+            f"device: {current_backend().name}\n"
+            f"cost an element: {built.cost.bytes} bytes, {built.cost.flops} operations\n"
+            f"second thread from {built.cost.serial_below} elements\n"
+            f"binary: {built.kernel.path}"
+        )
+
+    def __repr__(self) -> str:
+        return f"<Plan {self.describe(self.built)}>"
+
+
+# Plans by what can be read off a call in half a microsecond; see `quick`.
+_QUICK: dict[tuple[object, ...], Plan] = {}
+_QUICK_LIMIT: Final = 4096
+
+
+def quick(key: tuple[object, ...]) -> Plan | None:
+    """Return the plan that served the last call with this key."""
+    return _QUICK.get(key)
+
+
+def remember(key: tuple[object, ...], plan: Plan) -> None:
+    """Serve later calls with this key by this plan."""
+    if len(_QUICK) >= _QUICK_LIMIT:
+        _QUICK.clear()
+    _QUICK[key] = plan

@@ -1,0 +1,243 @@
+"""`transform`: an operator applied to each element of one or several arrays."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kernelmill import events
+from kernelmill.algorithms import layout as layouts
+from kernelmill.algorithms.arguments import Argument, argument, outputs_of, weak_limits
+from kernelmill.algorithms.plan import (
+    Bound,
+    Built,
+    Cost,
+    Plan,
+    Scope,
+    build,
+    count_flops,
+    execute,
+    quick,
+    remember,
+)
+from kernelmill.algorithms.source import transform_source
+from kernelmill.compiler.op import Op, Specialized, as_op, root_of, specialize
+from kernelmill.dtypes import DType, StructType, TupleType, can_store, storage
+from kernelmill.errors import ArgumentError, DTypeError
+from kernelmill.runtime.memory import POOLED_FROM
+from kernelmill.runtime.native import native
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kernelmill.algorithms.layout import Layout
+
+__all__ = ["transform"]
+
+
+def transform(inputs: Any, op: Op | Callable[..., Any], *, out: Any = None) -> Any:
+    """Apply an operator to each element.
+
+    Parameters
+    ----------
+    inputs
+        An array, or a tuple of arrays that are taken together: the operator has one parameter for
+        each. Shapes broadcast as in NumPy; Python scalars are weak (NEP 50). NumPy arrays,
+        buffers, DLPack exporters and CPU torch tensors of any strides.
+    op
+        A function of the operator language. When it returns a tuple there are several results.
+    out
+        Array, or tuple of arrays, to write to. Its dtype may differ from the operator's within
+        NumPy's rule "same_kind". It may be one of the inputs; an input that overlaps it otherwise
+        is copied first.
+
+    Returns
+    -------
+    array or tuple of arrays
+        `out`, or new arrays in the library of the first input and in its memory order.
+
+    Raises
+    ------
+    OperatorError
+        The operator language refuses the operator.
+    ShapeError, DTypeError, ArgumentError, DeviceError
+        The arrays do not fit each other, the operator or the device.
+    CompileError
+        There is no usable C++ compiler, or it failed.
+
+    Examples
+    --------
+    >>> import numpy as np, kernelmill as km
+    >>> x = np.arange(4, dtype=np.float32)
+    >>> km.transform((x, x), lambda a, b: 2 * a + b)
+    array([0., 3., 6., 9.], dtype=float32)
+    """
+    arrays = inputs if type(inputs) is tuple else (inputs,)
+    key = _quick_key(arrays, op, out)
+    if key is not None and not events.active:
+        plan = quick(key)
+        if plan is not None:
+            done = plan.try_launch((op.function if type(op) is Op else op,), arrays, out)
+            if done is not None:
+                return done
+    bound = _prepare(as_op(op), arrays, out)
+    if key is not None:
+        remember(key, _plan(as_op(op), bound))
+    return execute(bound)
+
+
+def plan(inputs: Any, op: Op | Callable[..., Any], *, out: Any = None) -> Plan:
+    """Prepare a transform for arrays like these; see `transform` for the parameters.
+
+    Examples
+    --------
+    >>> import numpy as np, kernelmill as km
+    >>> x = np.arange(4.0)
+    >>> twice = km.transform.plan(x, lambda v: 2 * v, out=x)
+    >>> twice(x, out=x)
+    array([0., 2., 4., 6.])
+    """
+    arrays = inputs if type(inputs) is tuple else (inputs,)
+    operator = as_op(op)
+    return _plan(operator, _prepare(operator, arrays, out))
+
+
+transform.plan = plan  # type: ignore[attr-defined]  # `km.transform.plan` is the public name
+
+
+# ----------------------------------------------------------------------------- checks
+
+
+@dataclass(frozen=True, slots=True)
+class _Signature:
+    """What the text of an element-wise kernel depends on."""
+
+    operator: Specialized
+    inputs: tuple[tuple[Any, layouts.Pattern], ...]
+    outputs: tuple[tuple[DType | StructType, layouts.Pattern], ...]
+
+
+def _prepare(op: Op, inputs: tuple[Any, ...], out: Any) -> Bound:
+    """Check the arguments of a call and bind them to a kernel."""
+    if not inputs:
+        raise ArgumentError("`inputs` is empty; a transform takes at least one array")
+    given = [
+        argument(x, f"inputs[{i}]" if len(inputs) > 1 else "inputs") for i, x in enumerate(inputs)
+    ]
+    if all(a.is_weak for a in given):
+        raise ArgumentError("all inputs are Python scalars", hint="pass one as `np.asarray(x)`")
+    operator = specialize(op, tuple(a.type for a in given))
+    weak_limits(operator.translation.program, given)
+    results = _results(operator, out, op.name)
+    names, shapes = [a.name for a in given], [a.view.shape for a in given]
+    shape = layouts.broadcast(names, shapes)
+    outputs, result = outputs_of(out, results, shape, given)
+    shape = outputs[0].view.shape
+    given = [a.apart_from(outputs) for a in given]
+    layout = layouts.elementwise(shape, [a.operand for a in given], [o.operand for o in outputs])
+    built = _built(op, operator, given, outputs, layout)
+    return Bound(
+        built=built,
+        functions=(op.function,),
+        shape=layout.shape,
+        views=tuple(a.view for a in (*given, *outputs)),
+        strides=layout.strides,
+        elements=math.prod(shape),
+        workspace=0,
+        result=result,
+    )
+
+
+def _results(operator: Specialized, out: Any, name: str) -> tuple[DType | StructType, ...]:
+    """Return the element types to store: the operator's own, or those of `out`."""
+    found = storage(operator.result)
+    natural = found.items if isinstance(found, TupleType) else (found,)
+    if any(isinstance(t, TupleType) for t in natural):
+        raise DTypeError(f"{name} returns a tuple inside a tuple", hint="return one flat tuple")
+    if out is None:
+        return tuple(t for t in natural if isinstance(t, (DType, StructType)))
+    given = out if type(out) is tuple else (out,)
+    if len(given) != len(natural):
+        raise ArgumentError(f"{name} has {len(natural)} results, `out` has {len(given)} arrays")
+    stored = tuple(argument(x, "out", writable=True).view.dtype for x in given)
+    items = operator.result.items if isinstance(operator.result, TupleType) else (operator.result,)
+    for result, dtype in zip(items, stored, strict=True):
+        if not can_store(result, dtype):
+            raise DTypeError(
+                f"{name} returns {result}, `out` has {dtype}: not of the same kind",
+                hint="convert in the operator, for example `np.int32(...)`",
+            )
+    return stored
+
+
+def _built(
+    op: Op,
+    operator: Specialized,
+    given: list[Argument],
+    outputs: list[Argument],
+    layout: Layout,
+) -> Built:
+    count = len(given)
+    taken = tuple((a.type, p) for a, p in zip(given, layout.patterns[:count], strict=True))
+    made = tuple((o.view.dtype, p) for o, p in zip(outputs, layout.patterns[count:], strict=True))
+    moved = [a.view.dtype.itemsize for a in (*given, *outputs) if a.view.size > 1 or count == 1]
+    program = operator.translation.program
+    types = ", ".join(f"{type_} {pattern}" for type_, pattern in (*taken, *made))
+    return build(
+        _Signature(operator, taken, made),
+        "transform",
+        Scope((operator,)),
+        Cost(max(1, sum(moved)), count_flops(program)),
+        lambda: transform_source(f"transform {op.name} ({types})", program, taken, made),
+    )
+
+
+# ----------------------------------------------------------------------------- plan and launch
+
+
+def _quick_key(arrays: tuple[Any, ...], op: object, out: Any) -> tuple[object, ...] | None:
+    """Return what tells this call apart from others, if it is of the common kind: NumPy arrays."""
+    types = []
+    for x in arrays:
+        if type(x) is not np.ndarray:
+            return None
+        types.append(x.dtype)
+    if out is None:
+        made: object = None
+    elif type(out) is np.ndarray:
+        made = out.dtype
+    else:
+        return None
+    return (transform, root_of(op), made, *types)
+
+
+def _plan(op: Op, bound: Bound) -> Plan:
+    """Make the plan of a bound call; contiguous arrays of one shape get the native path."""
+    dtypes = tuple(view.dtype for view in bound.views)
+    flat = len(bound.shape) <= 1 and all(
+        view.is_c_contiguous and view.shape == bound.views[0].shape for view in bound.views
+    )
+    outputs = len(bound.result) if type(bound.result) is tuple else 1
+    launcher = None
+    if flat and bound.built.kernel.entry and "bfloat16" not in {d.name for d in dtypes}:
+        launcher = native().Launcher(
+            bound.built.kernel.entry,
+            tuple(d.to_numpy() for d in dtypes),
+            outputs,
+            captures=bytes(bound.built.scope.size) or None,
+            serial_below=bound.built.cost.serial_below,
+        )
+    allocate = partial(_allocate, dtypes[-1].to_numpy()) if launcher and outputs == 1 else None
+    return Plan(bound, partial(_prepare, op), launcher=launcher, outputs=outputs, allocate=allocate)
+
+
+def _allocate(dtype: np.dtype[Any], inputs: tuple[Any, ...]) -> np.ndarray[Any, Any] | None:
+    """Return a small new output for inputs of one shape; larger ones come from the pool."""
+    first = inputs[0]
+    if type(first) is not np.ndarray or first.size * dtype.itemsize >= POOLED_FROM:
+        return None
+    return np.empty(first.shape, dtype)

@@ -1,0 +1,317 @@
+"""Operators: what a user hands to an algorithm, and what it becomes for given element types.
+
+`Op` holds a callable and the algebra it obeys; `specialize` translates it once for a choice of
+types; `Specialized.pack` reads the captured scalars at each call. No C++ is printed here.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import struct as struct_format
+import threading
+from dataclasses import dataclass, field
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast, overload
+
+import numpy as np
+
+from kernelmill.compiler.builder import ScalarOverflowError, weak_type_of
+from kernelmill.compiler.frontend import CapturedScalar, Translation, translate
+from kernelmill.dtypes import DType, Type, WeakType, dtype_of, int64, storage, uint64, weak_int
+from kernelmill.errors import ArgumentError, DTypeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["WELL_KNOWN", "Op", "Specialized", "as_op", "op", "pack_format", "root_of", "specialize"]
+
+Identity: TypeAlias = "Callable[[DType], bool | int | float] | None"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Op:
+    """An operator with the algebra it obeys; callable as the Python function it wraps.
+
+    Parameters
+    ----------
+    function
+        A Python function of the operator language, a NumPy ufunc or a function of `math`.
+    name
+        What errors, events and generated code call it.
+    commutative
+        Whether `f(a, b)` equals `f(b, a)`. Reductions of operators that do not commute keep the
+        order of the elements.
+    identity
+        The value of an empty reduction, or None when there is none.
+    wide
+        Whether a reduction accumulates narrow types in wider ones, as `np.add.reduce` does:
+        integers in 64 bits, float16 and bfloat16 in float32.
+    """
+
+    function: Callable[..., Any]
+    name: str
+    commutative: bool = False
+    identity: object = None
+    wide: bool = False
+
+    def __call__(self, *args: object) -> Any:  # Any: whatever the user's function returns
+        return self.function(*args)
+
+    def identity_for(self, type_: Type) -> object:
+        """Return the identity for an element type, or None."""
+        if callable(self.identity) and isinstance(type_, DType):
+            return self.identity(type_)
+        return None if callable(self.identity) else self.identity
+
+    def explain(self, *types: object) -> str:
+        """Describe what the operator is for these argument types: results, captured and baked.
+
+        Examples
+        --------
+        >>> import kernelmill as km
+        >>> print(km.op(lambda a, b: a + 2 * b, name="axpy").explain(km.float32, km.float32))
+        axpy(float32, float32) -> float32
+        captured, read at each call: nothing
+        baked into the code: nothing
+        """
+        arguments = tuple(dtype_of(t) for t in types)
+        found = specialize(self, arguments)
+        taken = ", ".join(f"{c.name}: {c.type}" for c in found.translation.captures)
+        baked = ", ".join(b.name for b in found.translation.baked)
+        head = f"{self.name}({', '.join(map(str, arguments))}) -> {found.result}"
+        return (
+            f"{head}\ncaptured, read at each call: {taken or 'nothing'}"
+            f"\nbaked into the code: {baked or 'nothing'}"
+        )
+
+
+@overload
+def op(
+    function: Callable[..., Any],
+    /,
+    *,
+    commutative: bool = ...,
+    identity: object = ...,
+    name: str = ...,
+) -> Op: ...
+@overload
+def op(
+    *, commutative: bool = ..., identity: object = ..., name: str = ...
+) -> Callable[[Callable[..., Any]], Op]: ...
+def op(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    commutative: bool = False,
+    identity: object = None,
+    name: str = "",
+) -> Op | Callable[[Callable[..., Any]], Op]:
+    """Declare what an operator obeys; works as a decorator too.
+
+    Parameters
+    ----------
+    function
+        A Python function of the operator language.
+    commutative
+        Promise that `f(a, b)` equals `f(b, a)`, which lets a reduction vectorise.
+    identity
+        The value of an empty reduction.
+    name
+        Used in errors and generated code; the function's own by default.
+
+    Raises
+    ------
+    ArgumentError
+        `function` is not callable.
+
+    Examples
+    --------
+    >>> import numpy as np, kernelmill as km
+    >>> larger = km.op(lambda a, b: a if a > b else b, commutative=True)
+    >>> km.reduce(np.array([3, 7, 5]), larger)
+    np.int64(7)
+    """
+    if function is None:
+        return lambda f: op(f, commutative=commutative, identity=identity, name=name)
+    if not callable(function):
+        raise ArgumentError(f"op() expects a function, got {function!r}")
+    return Op(function, name or _name_of(function), commutative, identity)
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    found = getattr(function, "__name__", type(function).__name__)
+    return "lambda" if found == "<lambda>" else str(found)
+
+
+# ----------------------------------------------------------------------------- well-known
+
+
+def _largest(type_: DType) -> float:
+    return math.inf if type_.kind in ("float", "complex") else type_.max
+
+
+def _smallest(type_: DType) -> float:
+    return -math.inf if type_.kind in ("float", "complex") else type_.min
+
+
+def _ones(type_: DType) -> int:
+    return {"bool": 1, "int": -1}.get(type_.kind, type_.max)
+
+
+def _constant(value: int) -> Callable[[DType], int]:
+    return lambda _: value
+
+
+WELL_KNOWN: Final[dict[str, Op]] = {
+    "add": Op(np.add, "add", True, _constant(0), wide=True),  # noqa: FBT003 - a table
+    "multiply": Op(np.multiply, "multiply", True, _constant(1), wide=True),  # noqa: FBT003
+    "minimum": Op(np.minimum, "minimum", True, _largest),  # noqa: FBT003
+    "maximum": Op(np.maximum, "maximum", True, _smallest),  # noqa: FBT003
+    "logical_and": Op(np.logical_and, "logical_and", True, _constant(1)),  # noqa: FBT003
+    "logical_or": Op(np.logical_or, "logical_or", True, _constant(0)),  # noqa: FBT003
+    "bitwise_and": Op(np.bitwise_and, "bitwise_and", True, _ones),  # noqa: FBT003
+    "bitwise_or": Op(np.bitwise_or, "bitwise_or", True, _constant(0)),  # noqa: FBT003
+    "bitwise_xor": Op(np.bitwise_xor, "bitwise_xor", True, _constant(0)),  # noqa: FBT003
+}
+# What Python and NumPy call the same operators.
+_ALIASES: Final[dict[object, Op]] = {
+    **{row.function: row for row in WELL_KNOWN.values()},
+    operator.add: WELL_KNOWN["add"],
+    operator.mul: WELL_KNOWN["multiply"],
+    operator.and_: WELL_KNOWN["bitwise_and"],
+    operator.or_: WELL_KNOWN["bitwise_or"],
+    operator.xor: WELL_KNOWN["bitwise_xor"],
+}
+
+
+def as_op(function: object, *, name: str = "op") -> Op:
+    """Return `function` as an Op: itself, a well-known one, or a wrapped callable.
+
+    Raises ArgumentError when it is not callable; `name` is the argument to name.
+    """
+    if isinstance(function, Op):
+        return function
+    if not callable(function):
+        raise ArgumentError(
+            f"`{name}` expects a function or a km.op, got {function!r}",
+            hint="pass a lambda, a def function, or one of km.add, km.minimum, km.maximum, …",
+        )
+    try:
+        known = _ALIASES.get(function)
+    except TypeError:  # an unhashable callable
+        known = None
+    return known or Op(function, _name_of(function))
+
+
+# ----------------------------------------------------------------------------- specialisation
+
+# struct-module codes of the types a capture can have; bfloat16 has none and is refused.
+_PACK: Final = {
+    "bool": "?", "i8": "b", "i16": "h", "i32": "i", "i64": "q",
+    "u8": "B", "u16": "H", "u32": "I", "u64": "Q",
+    "f16": "e", "f32": "f", "f64": "d", "c64": "ff", "c128": "dd",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Specialized:
+    """An operator for one choice of argument types, and how its captured scalars are packed."""
+
+    op: Op
+    arguments: tuple[Type, ...]
+    translation: Translation
+    packer: struct_format.Struct = field(repr=False)
+
+    @property
+    def result(self) -> Type:
+        """The result type as inferred; a weak one is stored as `dtypes.storage` says."""
+        return self.translation.program.entry.result
+
+    def is_current(self, root: object) -> bool:
+        """Whether what was baked, and the types of what was captured, still hold for `root`."""
+        translation = self.translation
+        for baked in translation.baked:
+            if baked.read() is not baked.value:
+                return False
+        return all(_scalar_type(c.read()) == c.type for c in translation.captures)
+
+    def pack(self, root: object) -> bytes:
+        """Read the captured scalars of `root` and lay them out as the kernel expects them.
+
+        Raises OverflowError when an integer does not fit the types it meets, as NumPy does.
+        """
+        values: list[Any] = []
+        for capture in self.translation.captures:
+            value = capture.read()
+            kind = cast("DType | WeakType", capture.type).kind
+            if kind == "complex":
+                number = complex(cast("complex", value))
+                values += (number.real, number.imag)
+            elif capture.type == weak_int:
+                values.append(_check_range(capture, cast("int", value)))
+            else:
+                values.append(value)
+        return self.packer.pack(*values)
+
+
+def _check_range(capture: CapturedScalar, value: int) -> int:
+    for limit in capture.limits or (int64,):
+        if not limit.min <= value <= limit.max:
+            raise ScalarOverflowError(
+                f"Python integer {value} out of bounds for {limit}",
+                hint=f"`{capture.name}` is captured and meets values of type {limit}, "
+                f"which holds {limit.min} to {limit.max}",
+            )
+    if value > int64.max:  # only uint64 meets it: the same bits
+        return value - (1 << uint64.bits)
+    return value
+
+
+def _scalar_type(value: object) -> Type | None:
+    if isinstance(value, np.generic):
+        try:
+            return cast("DType", dtype_of(value.dtype))
+        except DTypeError:
+            return None
+    try:
+        return weak_type_of(value)
+    except DTypeError:
+        return None
+
+
+def pack_format(types: Sequence[Type]) -> struct_format.Struct:
+    """Return the C layout of captured scalars of these types."""
+    codes = []
+    for type_ in types:
+        stored = cast("DType", storage(type_))
+        if stored.short not in _PACK:
+            raise DTypeError(f"a captured {stored} is not served", hint="capture a float32")
+        codes.append(_PACK[stored.short])
+    return struct_format.Struct("@" + "".join(codes))
+
+
+_LOCK: Final = threading.Lock()
+_FOUND: dict[tuple[object, tuple[Type, ...]], list[Specialized]] = {}
+
+
+def root_of(function: object) -> object:
+    """Return what identifies the text of a callable: its code object, or the callable itself."""
+    return function.__code__ if isinstance(function, FunctionType) else function
+
+
+def specialize(operator_: Op, arguments: tuple[Type, ...]) -> Specialized:
+    """Return the operator for these argument types, translated at most once per state of its scope.
+
+    Raises OperatorError when the operator language refuses it.
+    """
+    function = operator_.function
+    key = (root_of(function), arguments)
+    for found in _FOUND.get(key, ()):
+        if found.is_current(function):
+            return found
+    translation = translate(function, arguments)
+    made = Specialized(operator_, arguments, translation, pack_format([c.type for c in translation.captures]))
+    with _LOCK:
+        _FOUND.setdefault(key, []).append(made)
+    return made

@@ -1,0 +1,66 @@
+"""What every back end offers to a plan: build a kernel, launch it. Only protocols and records.
+
+A back end is one module beside this one (`cpu.py`, `null.py`, …) with one class that has this shape.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["Backend", "Kernel", "KernelSource", "Launch"]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSource:
+    """Generated text of one kernel; `name` is for people, the text is what counts."""
+
+    name: str
+    text: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel that can be launched: its entry address, and the library and text it came from."""
+
+    source: KernelSource
+    entry: int
+    path: Path | None = None
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One launch: operands are inputs, then outputs; strides and workspace in bytes.
+
+    `streaming` asks for stores that pass the caches; `threads` is the most that may take part.
+    """
+
+    shape: tuple[int, ...]
+    pointers: tuple[int, ...]
+    strides: tuple[tuple[int, ...], ...]
+    captures: bytes
+    workspace: int
+    threads: int
+    streaming: bool
+    release_gil: bool
+
+
+class Backend(Protocol):
+    """A device family that can run operators."""
+
+    @property
+    def name(self) -> str:
+        """Name of the device: "cpu", "cuda:0", …"""
+        ...
+
+    def build(self, source: KernelSource) -> Kernel:
+        """Compile and load a kernel, or take it from the cache; raises CompileError."""
+        ...
+
+    def launch(self, kernel: Kernel, launch: Launch) -> None:
+        """Run a kernel to its end, as far as the caller can tell."""
+        ...

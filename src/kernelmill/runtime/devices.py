@@ -1,0 +1,125 @@
+"""Devices by name, and which one is current; a back end's own work is in its module."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar, Token
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from kernelmill.config import get_config
+from kernelmill.errors import DeviceError
+from kernelmill.runtime.cpu import CpuBackend
+from kernelmill.runtime.null import NullBackend
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from kernelmill.runtime.backend import Backend
+
+__all__ = ["Device", "available_devices", "current_backend", "set_default_device"]
+
+_FACTORIES: Final[dict[str, Callable[[], Backend]]] = {"cpu": CpuBackend, "null": NullBackend}
+# Names that are devices of kernelmill but not of this build, and why.
+_ABSENT: Final = {
+    "cuda": "the CUDA back end is not part of this version",
+    "emulator": "the emulator is not part of this version",
+}
+_BACKENDS: dict[str, Backend] = {}
+_CURRENT: ContextVar[str | None] = ContextVar("kernelmill_device", default=None)
+
+
+def _backend(name: str) -> Backend:
+    found = _BACKENDS.get(name)
+    if found is not None:
+        return found
+    factory = _FACTORIES.get(name)
+    if factory is None:
+        family = name.partition(":")[0]
+        reason = _ABSENT.get(family, "there is no such device")
+        raise DeviceError(
+            f"device {name!r} cannot be used: {reason}",
+            hint=f"devices here: {', '.join(available_devices())}; see `kernelmill doctor`",
+        )
+    return _BACKENDS.setdefault(name, factory())
+
+
+def available_devices() -> tuple[str, ...]:
+    """Return the names of the devices that compute here."""
+    return ("cpu",)
+
+
+class _Default:
+    """The device that is current where no context manager says otherwise."""
+
+    name: str | None = None
+
+
+def current_backend() -> Backend:
+    """Return the back end of the current device: context, default, setting, else the CPU."""
+    name = _CURRENT.get() or _Default.name
+    if name is None:
+        asked = get_config().device
+        name = "cpu" if asked == "auto" else asked
+    return _backend(name)
+
+
+@dataclass(slots=True)
+class Device:
+    """A device by name; as a context manager it is the current one inside the `with`.
+
+    Parameters
+    ----------
+    name
+        "cpu", or "null" (builds nothing, computes nothing; for tests).
+
+    Raises
+    ------
+    DeviceError
+        There is no such device here.
+
+    Examples
+    --------
+    >>> import kernelmill as km
+    >>> with km.Device("cpu") as device:
+    ...     device.name
+    'cpu'
+    """
+
+    name: str
+    _tokens: list[Token[str | None]] = field(default_factory=list, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        _backend(self.name)
+
+    @property
+    def backend(self) -> Backend:
+        """The back end that runs on this device."""
+        return _backend(self.name)
+
+    def __enter__(self) -> Device:
+        self._tokens.append(_CURRENT.set(self.name))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        _CURRENT.reset(self._tokens.pop())
+
+
+def set_default_device(device: Device | str | None) -> None:
+    """Make a device the current one of the process; None returns to the setting.
+
+    Examples
+    --------
+    >>> import kernelmill as km
+    >>> km.set_default_device("cpu")
+    >>> km.set_default_device(None)
+    """
+    name = device.name if isinstance(device, Device) else device
+    if name is not None:
+        _backend(name)
+    _Default.name = name
