@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import tempfile
 from dataclasses import dataclass
 from functools import cache
@@ -85,7 +86,7 @@ def build(
     march: str = "native",
     extra: tuple[str, ...] = (),
 ) -> ctypes.CDLL:
-    """Compile the entry points into `folder`, without a warning, and load them."""
+    """Compile the entry points into `folder` without a warning about the intrinsics, and load them."""
     chosen = compiler or find_host_compiler()
     made = compile_shared(
         source(arrays=arrays),
@@ -93,10 +94,10 @@ def build(
         compiler=chosen,
         march=march,
         include_dirs=(HOST,),
-        extra=("-lm", *extra),
+        extra=extra,
         timeout=300,
     )
-    assert made.log == "", made.log[:4000]
+    assert re.search(r"vmath\w*\.hpp:\d+:\d+:", made.log) is None, made.log[:4000]
     return ctypes.CDLL(str(made.path))
 
 

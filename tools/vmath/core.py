@@ -121,10 +121,10 @@ KM_INL $F choose(bool c, $F a, $F b) {
 KM_INL $F power_of_two($I n) { return as_$F(($U)(n + @bias) << @mantissa); }
 // p * 2^n, rounded once while p * 2^(n/2) is normal; overflow and subnormals come out right
 KM_INL $F scale($F p, $I n) {
-  const $I a = n >> 1, b = n - a;
-  return p * power_of_two(a) * power_of_two(b);
+  const $U a = (($U)n + 4096u) >> 1, b = ($U)n + 2048u - a;  // a = n/2 + 2048: no signed shift
+  return p * as_$F((a - @unscale) << @mantissa) * as_$F((b + @bias) << @mantissa);
 }
-}  // namespace vm
+@from_small}  // namespace vm
 KM_INL $F fabs($F x) { return vm::as_$F(vm::bits(x) & @magnitude); }
 KM_INL $F copysign($F x, $F s) {
   return vm::as_$F((vm::bits(x) & @magnitude) | (vm::bits(s) & ~@magnitude));
@@ -168,6 +168,15 @@ KM_INL $F nextafter($F x, $F y) {
 }
 """
 
+FROM_SMALL_SINGLE = """\
+KM_INL f32 from_small(u32 x) { return (f32)(i32)x; }  // x < 2^24
+"""
+
+FROM_SMALL_DOUBLE = """\
+// x < 2^32; AVX2 converts no 64-bit integers
+KM_INL f64 from_small(u64 x) { return as_f64(0x4330000000000000ull | x) - 0x1p52; }
+"""
+
 INTEGERS = """\
 
 // ---------------------------------------------------------------- integers: counting bits
@@ -196,6 +205,8 @@ def scalar(kind: Kind) -> str:
             "bias": kind.bias,
             "mantissa": kind.mantissa,
             "top": kind.width - 1,
+            "unscale": f"{2048 - kind.bias}u",
+            "from_small": FROM_SMALL_SINGLE if kind.single else FROM_SMALL_DOUBLE,
             "emin": 1 - kind.bias,
             "step": 1 - kind.bias + kind.digits,
             "tiny": 2.0 ** (1 - kind.bias),

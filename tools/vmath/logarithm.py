@@ -14,11 +14,14 @@ namespace vm {
 struct Log_$F {
   $F m, k;
 };
+// e + @offset with u = m * 2^e
+KM_INL $U binade($U u) { return (u + @up) >> @mantissa; }
+KM_INL $F without($U u, $U e) { return as_$F(u - (e << @mantissa) + @offset_bits); }
 KM_INL Log_$F by_powers($F x) {
   const bool small = x < $tiny;
   const $U u = bits(small ? x * $lift : x);
-  const $I e = ($I)(u - @sqrt_half) >> @mantissa;
-  return {as_$F(u - (($U)e << @mantissa)), ($F)e - (small ? $lift_by : #0)};
+  const $U e = binade(u);
+  return {without(u, e), from_small(e) - (small ? $lifted_offset : $offset_real)};
 }
 // the values log takes at 0, below, at infinity and NaN
 KM_INL $F log_limits($F y, $F x) {
@@ -62,11 +65,10 @@ CODE = """\
 // log(1 + u + low): 1 + u = (1 + t) 2^k, and what rounding 1 + u lost is scaled along
 KM_INL $F log1p_pair($F u, $F low, $F more) {
   const Pair<$F> v = two_sum(#1, u);
-  const $U w = bits(v.hi);
-  const $I e = ($I)(w - @sqrt_half) >> @mantissa, c = e > 64 ? 64 : e;
-  const $F m = as_$F(w - (($U)e << @mantissa));
-  const Pair<$F> t = two_sum(m - #1, (v.lo + low) * power_of_two(-c));
-  return log_sum(t.hi, fma(t.lo, -t.hi, t.lo), ($F)e + more);
+  const $U w = bits(v.hi), e = binade(w), c = e > @most ? @most : e;
+  const $F m = without(w, e);
+  const Pair<$F> t = two_sum(m - #1, (v.lo + low) * as_$F((@twice - c) << @mantissa));
+  return log_sum(t.hi, fma(t.lo, -t.hi, t.lo), from_small(e) + (more - $offset_real));
 }
 }  // namespace vm
 
@@ -165,13 +167,20 @@ def logarithm(kind: Kind) -> str:
     log2e = split(1 / mp.log(2), [kind.digits])
     log10e = split(1 / mp.log(10), [kind.digits])
     log10_2 = split(mp.log10(2), [kind.digits - spare])
-    lift = 25 if kind.single else 54
+    lift, offset = 25 if kind.single else 54, kind.bias + 1
+    sqrt_half = kind.pattern(mp.sqrt(mp.mpf(0.5))).rstrip("ul")
     values: dict[str, object] = {
         "log_tail": tail(kind),
         "tiny": mp.mpf(2) ** (1 - kind.bias),
         "lift": mp.mpf(2) ** lift,
         "lift_by": lift,
-        "sqrt_half": kind.pattern(mp.sqrt(mp.mpf(0.5))),
+        "offset": offset,
+        "offset_real": offset,
+        "lifted_offset": offset + lift,
+        "offset_bits": kind.word(offset << kind.mantissa),
+        "up": kind.word((offset << kind.mantissa) - int(sqrt_half, 16)),
+        "most": f"{offset + 64}u",
+        "twice": f"{offset + kind.bias}u",
         "mantissa": kind.mantissa,
         "ln2_hi": ln2[0],
         "ln2_lo": ln2[1],

@@ -59,7 +59,7 @@ KM_INL $F erfc($F x) {
   const vm::Pair<$F> p = vm::two_product(q.hi, e.hi);
   const $F low = p.lo + fma(q.hi, e.lo, q.lo * e.hi);
   const $F tail = vm::scale(p.hi + low, e.n);
-  return x != x ? x : x < -#0.5 ? #2 - tail : x < $near ? #1 - erf(x) : tail;
+  return x != x ? x : x < -#0.5 ? #2 - tail : x < $near ? #1 - fma(x, vm::erf_tail(x * x), x) : tail;
 }
 """
 

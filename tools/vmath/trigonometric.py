@@ -52,7 +52,6 @@ struct Quadrant_f64 {
   u64 q;
 };
 KM_INL u64 low_half(u64 x) { return x & 0xffffffffu; }
-KM_INL f64 from_u32(u64 x) { return as_f64(0x4330000000000000ull | x) - 0x1p52; }
 KM_INL Quadrant_f64 reduce_wide(f64 a) {
   const u64 u = bits(a), biased = u >> 52;
   const u64 at = biased < @base ? 0 : biased - @base, s = at & 63u;
@@ -72,9 +71,9 @@ KM_INL Quadrant_f64 reduce_wide(f64 a) {
   const u64 top = m * w0 + m1 * (w1 >> 32) + (a01 >> 32) + (a10 >> 32) + (c1 >> 32);
   const u64 g = top + 0x2000000000000000ull, f = g & 0x3fffffffffffffffull;
   const f64 d0 = as_f64(0x4330000000000000ull | f >> 31) - (0x1p52 + 0x1p30);
-  const f64 d1 = from_u32(f & 0x7fffffffu), d2 = from_u32(low_half(c1));
+  const f64 d1 = from_small(f & 0x7fffffffu), d2 = from_small(low_half(c1));
   const Pair<f64> x = fast_sum(d0 * 0x1p31, d1);
-  const Pair<f64> y = fast_sum(x.hi, x.lo + fma(from_u32(low_half(c0)), 0x1p-64, d2 * 0x1p-32));
+  const Pair<f64> y = fast_sum(x.hi, x.lo + fma(from_small(low_half(c0)), 0x1p-64, d2 * 0x1p-32));
   const Pair<f64> r = two_product(y.hi, @half_pi_scaled);
   return {r.hi, r.lo + fma(y.hi, @half_pi_scaled_lo, y.lo * @half_pi_scaled), g >> 62};
 }

@@ -117,9 +117,10 @@ KM_INL f32 choose(bool c, f32 a, f32 b) {
 KM_INL f32 power_of_two(i32 n) { return as_f32((u32)(n + 127) << 23); }
 // p * 2^n, rounded once while p * 2^(n/2) is normal; overflow and subnormals come out right
 KM_INL f32 scale(f32 p, i32 n) {
-  const i32 a = n >> 1, b = n - a;
-  return p * power_of_two(a) * power_of_two(b);
+  const u32 a = ((u32)n + 4096u) >> 1, b = (u32)n + 2048u - a;  // a = n/2 + 2048: no signed shift
+  return p * as_f32((a - 1921u) << 23) * as_f32((b + 127) << 23);
 }
+KM_INL f32 from_small(u32 x) { return (f32)(i32)x; }  // x < 2^24
 }  // namespace vm
 KM_INL f32 fabs(f32 x) { return vm::as_f32(vm::bits(x) & 0x7fffffffu); }
 KM_INL f32 copysign(f32 x, f32 s) {
@@ -178,9 +179,11 @@ KM_INL f64 choose(bool c, f64 a, f64 b) {
 KM_INL f64 power_of_two(i64 n) { return as_f64((u64)(n + 1023) << 52); }
 // p * 2^n, rounded once while p * 2^(n/2) is normal; overflow and subnormals come out right
 KM_INL f64 scale(f64 p, i64 n) {
-  const i64 a = n >> 1, b = n - a;
-  return p * power_of_two(a) * power_of_two(b);
+  const u64 a = ((u64)n + 4096u) >> 1, b = (u64)n + 2048u - a;  // a = n/2 + 2048: no signed shift
+  return p * as_f64((a - 1025u) << 52) * as_f64((b + 1023) << 52);
 }
+// x < 2^32; AVX2 converts no 64-bit integers
+KM_INL f64 from_small(u64 x) { return as_f64(0x4330000000000000ull | x) - 0x1p52; }
 }  // namespace vm
 KM_INL f64 fabs(f64 x) { return vm::as_f64(vm::bits(x) & 0x7fffffffffffffffull); }
 KM_INL f64 copysign(f64 x, f64 s) {

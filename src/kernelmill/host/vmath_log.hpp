@@ -26,11 +26,14 @@ KM_INL f32 log_tail(f32 x) {
 struct Log_f32 {
   f32 m, k;
 };
+// e + 128 with u = m * 2^e
+KM_INL u32 binade(u32 u) { return (u + 0x00cafb0du) >> 23; }
+KM_INL f32 without(u32 u, u32 e) { return as_f32(u - (e << 23) + 0x40000000u); }
 KM_INL Log_f32 by_powers(f32 x) {
   const bool small = x < 0x1p-126f;
   const u32 u = bits(small ? x * 0x1p25f : x);
-  const i32 e = (i32)(u - 0x3f3504f3u) >> 23;
-  return {as_f32(u - ((u32)e << 23)), (f32)e - (small ? 25.0f : 0.0f)};
+  const u32 e = binade(u);
+  return {without(u, e), from_small(e) - (small ? 153.0f : 128.0f)};
 }
 // the values log takes at 0, below, at infinity and NaN
 KM_INL f32 log_limits(f32 y, f32 x) {
@@ -52,11 +55,10 @@ KM_INL Pair<f32> log_pair(f32 t) {
 // log(1 + u + low): 1 + u = (1 + t) 2^k, and what rounding 1 + u lost is scaled along
 KM_INL f32 log1p_pair(f32 u, f32 low, f32 more) {
   const Pair<f32> v = two_sum(1.0f, u);
-  const u32 w = bits(v.hi);
-  const i32 e = (i32)(w - 0x3f3504f3u) >> 23, c = e > 64 ? 64 : e;
-  const f32 m = as_f32(w - ((u32)e << 23));
-  const Pair<f32> t = two_sum(m - 1.0f, (v.lo + low) * power_of_two(-c));
-  return log_sum(t.hi, fma(t.lo, -t.hi, t.lo), (f32)e + more);
+  const u32 w = bits(v.hi), e = binade(w), c = e > 192u ? 192u : e;
+  const f32 m = without(w, e);
+  const Pair<f32> t = two_sum(m - 1.0f, (v.lo + low) * as_f32((255u - c) << 23));
+  return log_sum(t.hi, fma(t.lo, -t.hi, t.lo), from_small(e) + (more - 128.0f));
 }
 }  // namespace vm
 
@@ -146,11 +148,14 @@ KM_INL f64 log_tail(f64 x) {
 struct Log_f64 {
   f64 m, k;
 };
+// e + 1024 with u = m * 2^e
+KM_INL u64 binade(u64 u) { return (u + 0x00195f619980c433ull) >> 52; }
+KM_INL f64 without(u64 u, u64 e) { return as_f64(u - (e << 52) + 0x4000000000000000ull); }
 KM_INL Log_f64 by_powers(f64 x) {
   const bool small = x < 0x1p-1022;
   const u64 u = bits(small ? x * 0x1p54 : x);
-  const i64 e = (i64)(u - 0x3fe6a09e667f3bcdull) >> 52;
-  return {as_f64(u - ((u64)e << 52)), (f64)e - (small ? 54.0 : 0.0)};
+  const u64 e = binade(u);
+  return {without(u, e), from_small(e) - (small ? 0x1.0d8p10 : 0x1p10)};
 }
 // the values log takes at 0, below, at infinity and NaN
 KM_INL f64 log_limits(f64 y, f64 x) {
@@ -173,11 +178,10 @@ KM_INL Pair<f64> log_pair(f64 t) {
 // log(1 + u + low): 1 + u = (1 + t) 2^k, and what rounding 1 + u lost is scaled along
 KM_INL f64 log1p_pair(f64 u, f64 low, f64 more) {
   const Pair<f64> v = two_sum(1.0, u);
-  const u64 w = bits(v.hi);
-  const i64 e = (i64)(w - 0x3fe6a09e667f3bcdull) >> 52, c = e > 64 ? 64 : e;
-  const f64 m = as_f64(w - ((u64)e << 52));
-  const Pair<f64> t = two_sum(m - 1.0, (v.lo + low) * power_of_two(-c));
-  return log_sum(t.hi, fma(t.lo, -t.hi, t.lo), (f64)e + more);
+  const u64 w = bits(v.hi), e = binade(w), c = e > 1088u ? 1088u : e;
+  const f64 m = without(w, e);
+  const Pair<f64> t = two_sum(m - 1.0, (v.lo + low) * as_f64((2047u - c) << 52));
+  return log_sum(t.hi, fma(t.lo, -t.hi, t.lo), from_small(e) + (more - 0x1p10));
 }
 }  // namespace vm
 

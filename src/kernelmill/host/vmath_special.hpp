@@ -125,7 +125,7 @@ KM_INL f32 erfc(f32 x) {
   const vm::Pair<f32> p = vm::two_product(q.hi, e.hi);
   const f32 low = p.lo + fma(q.hi, e.lo, q.lo * e.hi);
   const f32 tail = vm::scale(p.hi + low, e.n);
-  return x != x ? x : x < -0x1p-1f ? 2.0f - tail : x < 0x1.e147aep-2f ? 1.0f - erf(x) : tail;
+  return x != x ? x : x < -0x1p-1f ? 2.0f - tail : x < 0x1.e147aep-2f ? 1.0f - fma(x, vm::erf_tail(x * x), x) : tail;
 }
 
 namespace vm {
@@ -169,7 +169,7 @@ KM_INL f64 erfc(f64 x) {
   const vm::Pair<f64> p = vm::two_product(q.hi, e.hi);
   const f64 low = p.lo + fma(q.hi, e.lo, q.lo * e.hi);
   const f64 tail = vm::scale(p.hi + low, e.n);
-  return x != x ? x : x < -0x1p-1 ? 2.0 - tail : x < 0x1.e147ae147ae14p-2 ? 1.0 - erf(x) : tail;
+  return x != x ? x : x < -0x1p-1 ? 2.0 - tail : x < 0x1.e147ae147ae14p-2 ? 1.0 - fma(x, vm::erf_tail(x * x), x) : tail;
 }
 
 }  // namespace km
