@@ -122,7 +122,7 @@ def erfc(x: Any, /) -> Any:
 
 
 def tgamma(x: Any, /) -> Any:
-    """Return the gamma function of `x`; NaN for negative integers and −inf.
+    """Return the gamma function of `x`; NaN for negative integers and -inf.
 
     Examples
     --------

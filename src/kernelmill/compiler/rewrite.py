@@ -1,4 +1,4 @@
-"""Maps over IR: rebuild a function with its expressions changed. No pass decides here what to do."""
+"""Maps over IR: rebuild a function with its expressions changed. What to change is not here."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def rewrite_expression(node: ir.Expr, change: Callable[[ir.Expr], ir.Expr]) -> i
         case ir.GetItem(value, index, type_):
             made = ir.GetItem(rewrite_expression(value, change), index, type_)
         case ir.Select(condition, then, orelse, type_):
-            parts = [rewrite_expression(p, change) for p in (condition, then, orelse)]
-            made = ir.Select(*parts, type_)
+            test, a, b = (rewrite_expression(p, change) for p in (condition, then, orelse))
+            made = ir.Select(test, a, b, type_)
         case ir.MakeStruct(values, struct):
             made = ir.MakeStruct(tuple(rewrite_expression(v, change) for v in values), struct)
         case ir.MakeTuple(values, items):

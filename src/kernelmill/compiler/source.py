@@ -7,8 +7,8 @@ a file that changed after its import is refused, never translated to another bod
 """
 
 from __future__ import annotations
-
 import __future__ as futures
+
 import ast
 import functools
 import importlib
@@ -184,7 +184,7 @@ def _compiled(text: str, statement: int | None, flags: int) -> tuple[CodeType, .
 
 @functools.lru_cache(maxsize=32)
 def _imports(text: str) -> list[ast.stmt]:
-    """Return an import for each name that the module imports: calls on those compile differently."""
+    """Return an import for each name a module imports: calls on those compile differently."""
     found: dict[str, None] = {}
     pending: list[ast.AST] = list(_statements(text))
     while pending:

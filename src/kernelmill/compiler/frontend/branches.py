@@ -1,4 +1,4 @@
-"""Where control flow meets: variables set on two ways are merged into one local of a joined type."""
+"""Where control flow meets: variables set on two ways become one local of a joined type."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def conditional(
     *,
     bits: str | None = None,
 ) -> ir.Expr:
-    """Return `then() if test else orelse()`; `test` is a leaf.
+    """Return `then() if test else orelse()`.
 
     Both are evaluated and one is chosen, unless one of them needs statements or may run a loop:
     then a branch sets a new local. `bits` names the operation that does the same for two bools.
@@ -128,7 +128,10 @@ def conditional(
     if not statements and not any(map(frame.program.is_heavy, values)):
         if bits is not None and a.type == bool_ == b.type:
             return calls.both(frame, bits, test, b if bits == "or" else a)
-        return frame.choose(test, a, b)
+        if any(v is test for v in values):  # `x and y` with a bool x
+            leaf = frame.leaf(test, "c")
+            values, test = [leaf if v is test else v for v in values], leaf
+        return frame.choose(test, *values)
     slot = frame.builder.declare("t", join((a.type, b.type)))
     for value, way in zip(values, ways, strict=True):
         with frame.builder.block() as ending:

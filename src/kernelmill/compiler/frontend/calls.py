@@ -8,17 +8,15 @@ import functools
 import math
 import operator
 import types
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
 from kernelmill.compiler import functions, ir
-from kernelmill.compiler.builder import join
 from kernelmill.compiler.frontend import refusals
 from kernelmill.compiler.frontend.scope import item_of, nearest
-from kernelmill.compiler.frontend.values import OBJECTS, Closure, Known, Value
+from kernelmill.compiler.frontend.values import Closure, Known, Value
 from kernelmill.compiler.intrinsics import OPERATIONS, SPELLINGS
 from kernelmill.compiler.source import FunctionSource
 from kernelmill.dtypes import (
@@ -33,6 +31,8 @@ from kernelmill.dtypes import (
 from kernelmill.errors import DTypeError, OperatorError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
     from kernelmill.compiler.frontend.frame import Frame
 
 __all__ = ["NO_SOURCE", "Arguments", "call", "cast_to", "known_callables"]
@@ -58,9 +58,9 @@ def call(frame: Frame, callee: Value, args: Arguments, node: ast.AST) -> Value:
     with frame.at(node):
         if isinstance(callee, Closure):
             return frame.program.call_closure(frame, callee, args)
-        if isinstance(callee, Known):
-            return _call_object(frame, callee, args, node)
-    frame.refuse(node, "a value is called like a function", "write `*` for a product")
+        if not isinstance(callee, Known):
+            raise OperatorError("a value is called like a function", hint="write `*` for a product")
+        return _call_object(frame, callee, args, node)
 
 
 def _call_object(frame: Frame, callee: Known, args: Arguments, node: ast.AST) -> Value:
@@ -93,10 +93,9 @@ def _call_python(frame: Frame, callee: Known, args: Arguments, node: ast.AST) ->
     if isinstance(found, functools._lru_cache_wrapper) and wrapped is not None:  # noqa: SLF001 - the class has no public name
         return call(frame, item_of(callee, ".__wrapped__", wrapped), args, node)
     method = getattr(type(found), "__call__", None)  # noqa: B004 - the function itself is wanted
-    if isinstance(method, types.FunctionType) and not isinstance(found, type):
-        function = item_of(callee, ".__call__", method)
-        return call(frame, function, _before(callee, args), node)
-    _refuse_call(frame, callee, node)
+    if not isinstance(method, types.FunctionType) or isinstance(found, type):
+        raise _refusal(frame, callee, node)
+    return call(frame, item_of(callee, ".__call__", method), _before(callee, args), node)
 
 
 def _before(owner: Known, args: Arguments) -> Arguments:
@@ -106,7 +105,7 @@ def _before(owner: Known, args: Arguments) -> Arguments:
 def _call_partial(
     frame: Frame, callee: Known, found: functools.partial[Any], args: Arguments, node: ast.AST
 ) -> Value:
-    """The arguments that a partial object holds are captured."""
+    """Call a partial object: the arguments it holds are captured."""
     captures = frame.program.captures
     function = item_of(callee, ".func", found.func)
     first = [captures.value_of(item_of(callee, f".args[{i}]", a)) for i, a in enumerate(found.args)]
@@ -115,21 +114,26 @@ def _call_partial(
     return call(frame, function, given, node)
 
 
-def _refuse_call(frame: Frame, callee: Known, node: ast.AST) -> Value:
+def _refusal(frame: Frame, callee: Known, node: ast.AST) -> OperatorError:
     name, found = callee.name, callee.value
     hint = refusals.BUILTINS.get(name) if getattr(builtins, name, None) is found else None
     if hint is not None:
-        frame.refuse(node, f"`{name}` cannot be called in an operator", hint)
-    inner = getattr(found, "py_func", None) or getattr(found, "pyfunc", None)
-    if isinstance(inner, types.FunctionType):
-        hint = f"call the Python function in it: `{name}.{'py_func' if hasattr(found, 'py_func') else 'pyfunc'}`"
+        return frame.refusal(node, f"`{name}` cannot be called in an operator", hint)
+    inside = [n for n in ("py_func", "pyfunc") if isinstance(getattr(found, n, None), _PYTHON)]
+    if inside:
+        hint = f"call the Python function in it: `{name}.{inside[0]}`"
     elif isinstance(found, type):
         hint = "values are scalars, tuples and structs: `@km.struct class P: ...`"
     else:
         hint = "operators call math.*, NumPy's scalar functions and Python functions with source"
     kind = "class" if isinstance(found, type) else type(found).__name__
     close = nearest(name, list(_resolvable()))
-    frame.refuse(node, f"`{name}` ({kind}) is not a function of the operator language{close}", hint)
+    return frame.refusal(
+        node, f"`{name}` ({kind}) is not a function of the operator language{close}", hint
+    )
+
+
+_PYTHON: Final = types.FunctionType
 
 
 def _given(args: Arguments) -> int:
@@ -277,10 +281,10 @@ def _fold(op: str) -> Handler:
 
     def handler(frame: Frame, args: Sequence[Value], node: ast.AST) -> Value:
         values = _items(frame, args, node)
-        if not values or values[0] is args[0] and len(args) == 1:
+        if not values or (len(args) == 1 and values[0] is args[0]):
             raise OperatorError(
                 f"`{op}` needs two values or a tuple of them",
-                hint=f"an operator sees one element; over an array it is km.reduce with km.{op}imum",
+                hint=f"an operator sees one element; over an array: km.reduce(x, km.{op}imum)",
             )
         return functools.reduce(functools.partial(frame.builder.apply, op), values)
 
@@ -420,9 +424,10 @@ def _reciprocal(frame: Frame, args: Sequence[Value], node: ast.AST) -> Value:
 
 
 def _number_info(kind: type) -> Handler:
-    """np.finfo and np.iinfo of a dtype: their members are constants."""
+    """Make np.finfo or np.iinfo of a dtype: their members are constants."""
 
     def handler(frame: Frame, args: Sequence[Value], node: ast.AST) -> Value:
+        del node
         owner = args[0]
         if not isinstance(owner, Known):
             raise OperatorError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from kernelmill.compiler import ir
@@ -18,6 +17,8 @@ from kernelmill.dtypes import DType, StructType, TupleType, WeakType, bool_
 from kernelmill.errors import OperatorError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kernelmill.compiler.frontend.frame import Frame
     from kernelmill.compiler.source import FunctionNode
 
@@ -28,7 +29,7 @@ def evaluate(frame: Frame, node: ast.expr) -> Value:
     """Translate an expression; errors show the innermost node they belong to."""
     translator = _NODES.get(type(node))
     if translator is None:
-        frame.refuse_node(node)
+        raise frame.unsupported(node)
     with frame.at(node):
         value = translator(frame, node)
         if not isinstance(value, OBJECTS):
@@ -50,7 +51,7 @@ def condition(frame: Frame, node: ast.expr) -> ir.Expr:
         return _negate(frame, condition(frame, node.operand))
     value = evaluate_scalar(frame, node)
     if isinstance(value.type, (StructType, TupleType)):
-        frame.refuse(node, f"{value.type} has no truth", "compare its fields: `x.a != 0`")
+        raise frame.refusal(node, f"{value.type} has no truth", "compare its fields: `x.a != 0`")
     with frame.at(node):
         return frame.builder.truth(value)
 
@@ -93,7 +94,7 @@ def _elements(frame: Frame, nodes: list[ast.expr]) -> list[ir.Expr]:
 def unpack(frame: Frame, value: ir.Expr, node: ast.AST) -> list[ir.Expr]:
     """Return the items of a tuple value."""
     if not isinstance(value.type, TupleType):
-        frame.refuse(node, f"{value.type} cannot be unpacked", "only tuples are unpacked")
+        raise frame.refusal(node, f"{value.type} cannot be unpacked", "only tuples are unpacked")
     whole = frame.leaf(value)
     return [tuple_item(whole, i) for i in range(len(value.type.items))]
 
@@ -120,7 +121,7 @@ def binary(frame: Frame, op: ast.operator, left: ir.Expr, right: ir.Expr, node: 
     name = _BINARY.get(type(op))
     if name is None:
         what, hint = refusals.OPERATORS[type(op)]
-        frame.refuse(node, f"{what} is not part of the operator language", hint)
+        raise frame.refusal(node, f"{what} is not part of the operator language", hint)
     return frame.builder.apply(name, left, right)
 
 
@@ -140,7 +141,7 @@ def _compare(frame: Frame, node: ast.Compare) -> Value:
     for op in node.ops:
         if type(op) not in _COMPARE:
             name, hint = refusals.OPERATORS[type(op)]
-            frame.refuse(node, f"{name} is not part of the operator language", hint)
+            raise frame.refusal(node, f"{name} is not part of the operator language", hint)
     left = evaluate_scalar(frame, node.left)
     result: ir.Expr | None = None
     for position, (op, right_node) in enumerate(zip(node.ops, node.comparators, strict=True)):
@@ -181,11 +182,12 @@ def _short_circuit(
     is_and: bool,
 ) -> ir.Expr:
     if isinstance(left.type, (StructType, TupleType)):
-        frame.refuse(node, f"{left.type} has no truth", "compare its fields: `x.a != 0`")
+        raise frame.refusal(node, f"{left.type} has no truth", "compare its fields: `x.a != 0`")
     if isinstance(left, ir.Const):
         return operand(frame, node) if bool(left.value) == is_and else left
-    left = frame.leaf(left)
-    test = frame.leaf(frame.builder.truth(left), "c")
+    if left.type != bool_:
+        left = frame.leaf(left)
+    test = frame.builder.truth(left)
 
     def follow() -> ir.Expr:
         return operand(frame, node)
@@ -203,7 +205,7 @@ def _if_exp(frame: Frame, node: ast.IfExp) -> Value:
         return evaluate(frame, node.body if test.value else node.orelse)
     return conditional(
         frame,
-        frame.leaf(test, "c"),
+        test,
         lambda: evaluate_scalar(frame, node.body),
         lambda: evaluate_scalar(frame, node.orelse),
     )
@@ -230,7 +232,7 @@ def _attribute(frame: Frame, node: ast.Attribute) -> Value:
     if named is not None:
         return named
     hint = refusals.METHODS.get(node.attr, "scalars have .real, .imag, .conjugate() and .astype(t)")
-    frame.refuse(node, f"{value.type} has no attribute `{node.attr}`", hint)
+    raise frame.refusal(node, f"{value.type} has no attribute `{node.attr}`", hint)
 
 
 def _named_tuple_item(frame: Frame, node: ast.Attribute) -> Value | None:
@@ -250,7 +252,7 @@ def _named_tuple_item(frame: Frame, node: ast.Attribute) -> Value | None:
 def _subscript(frame: Frame, node: ast.Subscript) -> Value:
     owner = evaluate(frame, node.value)
     if isinstance(node.slice, ast.Slice):
-        frame.refuse_node(node.slice)
+        raise frame.unsupported(node.slice)
     index = evaluate(frame, node.slice)
     if isinstance(owner, Known) and isinstance(owner.value, tuple):
         frame.program.captures.bake(owner)
@@ -261,11 +263,13 @@ def _subscript(frame: Frame, node: ast.Subscript) -> Value:
         if isinstance(index, Known) and isinstance(index.value, str):
             frame.program.captures.bake(index)
             return frame.builder.field(value, index.value)
-        frame.refuse(node, f"a field of struct {value.type} is named by a string", 'write `x["a"]`')
+        raise frame.refusal(
+            node, f"a field of struct {value.type} is named by a string", 'write `x["a"]`'
+        )
     if isinstance(value.type, TupleType):
         count = len(value.type.items)
         return tuple_item(frame.leaf(value), _index(frame, index, count, node))
-    frame.refuse(
+    raise frame.refusal(
         node,
         f"{value.type} cannot be indexed: an operator sees one element",
         "pass each array that is read as an input of its own",
@@ -274,13 +278,13 @@ def _subscript(frame: Frame, node: ast.Subscript) -> Value:
 
 def _index(frame: Frame, index: Value, count: int, node: ast.Subscript) -> int:
     if not isinstance(index, ir.Const) or not isinstance(index.value, int):
-        frame.refuse(
+        raise frame.refusal(
             node.slice,
             "a tuple is indexed by an integer that is known when the operator is compiled",
             "loop over the tuple itself: `for item in t`",
         )
     if not -count <= index.value < count:
-        frame.refuse(
+        raise frame.refusal(
             node, f"tuple index {index.value} is out of range", f"the tuple has {count} items"
         )
     return int(index.value) % count
@@ -310,7 +314,7 @@ def _arguments(frame: Frame, node: ast.Call) -> calls.Arguments:
     keywords: dict[str, Value] = {}
     for keyword in node.keywords:
         if keyword.arg is None:
-            frame.refuse(
+            raise frame.refusal(
                 keyword.value,
                 "`**` in a call is not part of the operator language",
                 "write the arguments by name: `f(a=a, b=b)`",
@@ -333,13 +337,15 @@ def _method(frame: Frame, value: ir.Expr, func: ast.Attribute, node: ast.Call) -
             )
         spec = args.positional[0]
         if not isinstance(spec, Known):
-            frame.refuse(node.args[0], "`astype` takes a dtype", "write `x.astype(np.int8)`")
+            raise frame.refusal(node.args[0], "`astype` takes a dtype", "write `x.astype(np.int8)`")
         return calls.cast_to(frame, value, frame.program.captures.bake(spec))
     if isinstance(value.type, StructType) and value.type.field(name):
-        frame.refuse(node, f"field `{name}` of {value.type} is not a function", "leave out the ()")
+        raise frame.refusal(
+            node, f"field `{name}` of {value.type} is not a function", "leave out the ()"
+        )
     hint = refusals.METHODS.get(name, "scalars have .real, .imag, .conjugate() and .astype(t)")
     close = nearest(name, ["conjugate", "astype"])
-    frame.refuse(func, f"{value.type} has no method `{name}`{close}", hint)
+    raise frame.refusal(func, f"{value.type} has no method `{name}`{close}", hint)
 
 
 # ----------------------------------------------------------------------------- functions inside
@@ -354,12 +360,12 @@ def closure(frame: Frame, node: FunctionNode, name: str) -> Closure:
     params = parameters(node)
     positional = [p.name for p in params if not p.keyword_only]
     given = node.args.defaults
-    defaults = dict(zip(positional[len(positional) - len(given) :], given, strict=True))
-    keyword_only = (p.name for p in params if p.keyword_only)
-    for key, default in zip(keyword_only, node.args.kw_defaults, strict=True):
-        if default is not None:
-            defaults[key] = default
-    values = {key: _default(frame, key, default) for key, default in defaults.items()}
+    keyword_only = [p.name for p in params if p.keyword_only]
+    defaults = [
+        *zip(positional[len(positional) - len(given) :], given, strict=True),
+        *zip(keyword_only, node.args.kw_defaults, strict=True),
+    ]
+    values = {key: _default(frame, key, value) for key, value in defaults if value is not None}
     source = FunctionSource(node, frame.source.filename, frame.source.lines)
     return Closure(name, node, source, frame.surroundings, values, frame.inner_variables)
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from kernelmill.compiler import ir
 from kernelmill.compiler.builder import convert, join, tuple_item
@@ -21,10 +20,11 @@ from kernelmill.compiler.frontend.values import (
     Value,
     is_leaf,
 )
-from kernelmill.dtypes import TupleType, Type, int64, weak_int
+from kernelmill.dtypes import DType, TupleType, Type, WeakType, int64, weak_int
 from kernelmill.errors import DTypeError, OperatorError
 
 if TYPE_CHECKING:
+    import ast
     from collections.abc import Iterator, Mapping
 
     from kernelmill.compiler.builder import FunctionBuilder
@@ -78,19 +78,19 @@ class Frame:
 
     # ------------------------------------------------------------------ errors
 
-    def refuse(self, node: ast.AST, message: str, hint: str = "") -> NoReturn:
-        """Raise an OperatorError at a node."""
-        raise OperatorError(message, span=self.place(node), hint=hint)
+    def refusal(self, node: ast.AST, message: str, hint: str = "") -> OperatorError:
+        """Return the error that refuses a node."""
+        return OperatorError(message, span=self.place(node), hint=hint)
 
     def place(self, node: ast.AST) -> SourceSpan | None:
         """Return the place of a node, or None where the operator has no text."""
         return self.source.span(node) if self.source.filename else None
 
-    def refuse_node(self, node: ast.AST) -> NoReturn:
-        """Refuse a node by the table."""
+    def unsupported(self, node: ast.AST) -> OperatorError:
+        """Return the error that refuses a kind of node, by the table."""
         kind = type(node)
         name, hint = refusals.NODES.get(kind, (f"`{kind.__name__}`", "write it with scalars"))
-        self.refuse(node, f"{name} is not part of the operator language", hint)
+        return self.refusal(node, f"{name} is not part of the operator language", hint)
 
     @contextlib.contextmanager
     def at(self, node: ast.AST) -> Iterator[None]:
@@ -127,7 +127,7 @@ class Frame:
             if name in self.bindings:
                 found = self.bindings[name].value
             if found is None:
-                self.refuse(
+                raise self.refusal(
                     node, f"`{name}` is read before it is set", f"give `{name}` a value before"
                 )
         else:
@@ -135,7 +135,7 @@ class Frame:
         if found is None:
             return self._surrounding(node)
         if isinstance(found, (Unbound, Conflict)):
-            self.refuse(node, found.reason, found.hint)
+            raise self.refusal(node, found.reason, found.hint)
         return found
 
     def _surrounding(self, node: ast.Name) -> Value:
@@ -143,7 +143,7 @@ class Frame:
             known = self.surroundings.find(node.id)
         if known is None:
             names = [*self.names, *self.variables, *self.surroundings.names()]
-            self.refuse(
+            raise self.refusal(
                 node,
                 f"name `{node.id}` is not defined{nearest(node.id, names)}",
                 "define it before the operator is used",
@@ -167,10 +167,14 @@ class Frame:
             return value
         if isinstance(value, Known):
             kind, hint = refusals.describe_object(value.value)
-            self.refuse(node, f"`{value.name}` is {kind}: an operator cannot compute with it", hint)
+            raise self.refusal(
+                node, f"`{value.name}` is {kind}: an operator cannot compute with it", hint
+            )
         if isinstance(value, Closure):
-            self.refuse(node, f"`{value.name}` is a function: it can only be called", "call it")
-        self.refuse(node, value.reason, value.hint)
+            raise self.refusal(
+                node, f"`{value.name}` is a function: it can only be called", "call it"
+            )
+        raise self.refusal(node, value.reason, value.hint)
 
     def leaf(self, value: ir.Expr, name: str = "t") -> ir.Expr:
         """Return a value that may be used several times; other values go into a new local."""
@@ -195,12 +199,11 @@ class Frame:
         return local
 
     def choose(self, condition: ir.Expr, then: ir.Expr, orelse: ir.Expr) -> ir.Expr:
-        """Return `then if condition else orelse`, item by item for tuples and structs.
-
-        `condition` is a leaf.
-        """
+        """Return `then if condition else orelse`, item by item for tuples and structs."""
         joined = join((then.type, orelse.type))
         then, orelse = convert(then, joined), convert(orelse, joined)
+        if not isinstance(joined, (DType, WeakType)):
+            condition = self.leaf(condition, "c")
         match then, orelse:
             case ir.MakeTuple(values=a), ir.MakeTuple(values=b):
                 return self.builder.make_tuple(
@@ -223,10 +226,10 @@ class Frame:
         if isinstance(value, ir.Const) and value.type == weak_int:
             assert isinstance(value.value, int)
             if not int64.min <= value.value <= int64.max:
-                self.refuse(
+                raise self.refusal(
                     node,
                     f"Python integer {value.value} does not fit int64",
-                    "integers in an operator have at most 64 bits; np.uint64(x) holds up to 2**64-1",
+                    "integers have at most 64 bits here; np.uint64(x) holds up to 2**64 - 1",
                 )
         if depth:
             for part in ir.children(value):

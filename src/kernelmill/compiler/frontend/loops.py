@@ -7,8 +7,7 @@ of the loop are joined with them, until a pass leaves all as they are.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from kernelmill.compiler import ir
 from kernelmill.compiler.builder import join
@@ -28,10 +27,12 @@ from kernelmill.compiler.frontend.values import (
     same,
     zero,
 )
-from kernelmill.dtypes import TupleType, weak_int
+from kernelmill.dtypes import TupleType, Type, bool_, weak_int
 from kernelmill.errors import DTypeError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from kernelmill.compiler.frontend.frame import Frame
     from kernelmill.errors import SourceSpan
 
@@ -39,6 +40,7 @@ __all__ = ["break_", "continue_", "for_", "while_"]
 
 Run: TypeAlias = "Callable[[Frame, Sequence[ast.stmt]], bool]"
 _Move: TypeAlias = "tuple[str, ir.Expr, SourceSpan | None]"
+_TRUE: Final = ir.Const(True, bool_)  # noqa: FBT003 - the literal
 
 
 # ----------------------------------------------------------------------------- kinds of loops
@@ -57,16 +59,22 @@ def for_(frame: Frame, node: ast.For, run: Run) -> bool:
 
 def _range(frame: Frame, node: ast.For, call: ast.Call, run: Run) -> bool:
     if not isinstance(node.target, ast.Name):
-        frame.refuse(node.target, "range() gives one integer each turn", "write `for i in range`")
+        raise frame.refusal(
+            node.target, "range() gives one integer each turn", "write `for i in range`"
+        )
     if call.keywords or not 1 <= len(call.args) <= 3:  # noqa: PLR2004 - start, stop, step
-        frame.refuse(call, "range() takes 1 to 3 integers", "write `range(start, stop, step)`")
+        raise frame.refusal(
+            call, "range() takes 1 to 3 integers", "write `range(start, stop, step)`"
+        )
     build = frame.builder
     given = [evaluate_scalar(frame, a) for a in call.args]
     start = given[0] if len(given) > 1 else build.const(0)
     stop = given[0] if len(given) == 1 else given[1]
     step = given[2] if len(given) > 2 else build.const(1)  # noqa: PLR2004 - the third
     if isinstance(step, ir.Const) and step.value == 0:
-        frame.refuse(call.args[2], "range() with a step of zero", "use a positive or negative step")
+        raise frame.refusal(
+            call.args[2], "range() with a step of zero", "use a positive or negative step"
+        )
     bounds = (start, stop, step)
     target, span = node.target, build.span
 
@@ -113,7 +121,7 @@ def while_(frame: Frame, node: ast.While, run: Run) -> bool:
             if run(frame, node.body):
                 loop.turns.append(_leave(frame, loop))
         with frame.placed(span):
-            build.while_(test if plain else build.const(True), body)
+            build.while_(test if plain else _TRUE, body)
         return plain and not known
 
     always = isinstance(node.test, ast.Constant) and bool(node.test.value)
@@ -143,7 +151,7 @@ def continue_(frame: Frame, node: ast.Continue) -> bool:
 def _innermost(frame: Frame, node: ast.AST) -> Loop:
     loop = frame.loops[-1]
     if loop.unrolled:
-        frame.refuse(
+        raise frame.refusal(
             node,
             "`break` and `continue` are not part of a loop over a tuple",
             "put the rest of the body under an `if`, or loop over `range(...)`",
@@ -153,7 +161,7 @@ def _innermost(frame: Frame, node: ast.AST) -> Loop:
 
 def _refuse_else(frame: Frame, node: ast.For | ast.While) -> None:
     if node.orelse:
-        frame.refuse(
+        raise frame.refusal(
             node.orelse[0],
             "`else` of a loop is not part of the operator language",
             "set a flag before `break`, and test it behind the loop",
@@ -171,7 +179,7 @@ def _items(frame: Frame, node: ast.expr) -> list[Value]:
         return [captures.value_of(item_of(value, f"[{i}]", v)) for i, v in enumerate(value.value)]
     made = frame.scalar(value, node)
     if not isinstance(made.type, TupleType):
-        frame.refuse(
+        raise frame.refusal(
             node,
             f"a loop cannot run over {made.type}",
             "loops run over `range(...)` and over tuples",
@@ -271,7 +279,7 @@ def _leave(frame: Frame, loop: Loop) -> frozenset[str]:
 
 
 def _leave_object(loop: Loop, name: str, value: Value) -> None:
-    """A function or a missing value cannot be carried, only stay the same."""
+    """Check that a function or a missing value stays the same: it cannot be carried."""
     earlier = loop.before.get(name)
     if earlier is None or same(earlier.value, value):
         return
@@ -290,11 +298,9 @@ def _grow(loop: Loop, name: str, binding: Binding, value: ir.Expr) -> bool:
     """Join a type into that of the carried variable; return whether it was in already."""
     known = loop.types.get(name)
     earlier = loop.before.get(name)
-    try:
-        if known is None and earlier is not None:
-            raise DTypeError("")  # it was a function before
-        joined = value.type if known is None else join((known, value.type))
-    except DTypeError:
+    was_object = known is None and earlier is not None
+    joined = None if was_object else _joined(known, value.type)
+    if joined is None:
         loop.conflicts[name] = conflict(name, earlier or binding, binding)
         loop.types.pop(name, None)
         loop.changed = True
@@ -304,6 +310,13 @@ def _grow(loop: Loop, name: str, binding: Binding, value: ir.Expr) -> bool:
         loop.changed = True
         return False
     return True
+
+
+def _joined(a: Type | None, b: Type) -> Type | None:
+    try:
+        return b if a is None else join((a, b))
+    except DTypeError:
+        return None
 
 
 def _move(frame: Frame, moves: list[_Move]) -> None:

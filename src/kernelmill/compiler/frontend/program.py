@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import types
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,6 +25,7 @@ from kernelmill.dtypes import DType, weak_int
 from kernelmill.errors import OperatorError
 
 if TYPE_CHECKING:
+    import types
     from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
     from kernelmill.compiler.source import FunctionSource
@@ -103,7 +103,7 @@ class ProgramTranslator:
     def entry(self, function: Callable[..., object], arg_types: tuple[Type, ...]) -> ir.Function:
         """Translate the function that the user hands over."""
         name = getattr(function, "__name__", type(function).__name__)
-        known = Known(name, function, lambda: function, ("entry",), constant=True)
+        known = Known(name, function, lambda: function, ("entry",))
         names = self._entry_names(function, arg_types)
         builder = FunctionBuilder("entry", list(zip(names, arg_types, strict=True)))
         args = [builder.param(i) for i in range(len(arg_types))]
@@ -221,7 +221,7 @@ class ProgramTranslator:
                 way = [name for _, name in self._active[position + 1 :]]
                 through = f" through {', '.join(f'`{n}`' for n in way)}" if way else ""
                 raise OperatorError(
-                    f"`{callee.name}` calls itself{through}: the operator language has no recursion",
+                    f"`{callee.name}` calls itself{through}: recursion is not part of the language",
                     hint="write the recursion as a loop",
                 )
 
@@ -237,8 +237,8 @@ class ProgramTranslator:
         for name, value in leaves:
             params[_free(name, params)] = value.type
         builder = FunctionBuilder(self._free_name(callee.name), list(params.items()))
-        for name in params:
-            builder.declare(name, params[name])  # keeps locals from taking a parameter's name
+        for name, type_ in params.items():
+            builder.declare(name, type_)  # keeps locals from taking a parameter's name
         span = callee.source.header()
         frame = Frame(
             program=self,

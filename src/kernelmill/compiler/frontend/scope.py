@@ -154,7 +154,9 @@ def attribute(owner: Known, name: str) -> Known:
     fixed = owner.constant or any(owner.value is m for m in _constant_modules())
     if isinstance(owner.value, (np.finfo, np.iinfo)) or fixed:
         return Known(full, value, lambda: value, ("constant", full), constant=True, anchor=owner)
-    return Known(full, value, lambda: getattr(parent(), name), (owner.key, name))
+    # A bound method is a new object each time: the object it is bound to is checked instead.
+    anchor = owner if isinstance(value, types.MethodType) else None
+    return Known(full, value, lambda: getattr(parent(), name), (owner.key, name), anchor=anchor)
 
 
 def _plain_attribute(owner: Known, name: str) -> object:
@@ -219,7 +221,7 @@ class Captures:
         return known.value
 
     def value_of(self, known: Known) -> Value:
-        """Return an object as a value: a capture, a tuple or struct of them, or the object itself."""
+        """Return an object as a value: captures, alone, in a tuple or struct; else itself."""
         type_ = captured_type(known.value)
         if type_ is not None:
             return self._scalar(known, type_)
@@ -242,7 +244,7 @@ class Captures:
         return ir.Capture(slot, self.scalars[slot].type)
 
     def _struct(self, known: Known, type_: StructType) -> Value:
-        """A struct is baked by identity; its fields are captured one by one."""
+        """Bake a struct by identity, and capture its fields one by one."""
         self.bake(known)
         parts = [
             self._part(known, f".{f.name}", getattr(known.value, f.name)) for f in type_.fields
@@ -251,7 +253,7 @@ class Captures:
         return ir.MakeStruct(values, type_) if len(values) == len(parts) else known
 
     def _tuple(self, known: Known, items: tuple[object, ...]) -> Value:
-        """A tuple is baked by identity; its scalars are captured one by one."""
+        """Bake a tuple by identity, and capture its scalars one by one."""
         parts = [self._part(known, f"[{i}]", item) for i, item in enumerate(items)]
         values = tuple(p for p in parts if not isinstance(p, OBJECTS))
         if len(values) < len(parts):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from kernelmill.compiler import ir
@@ -23,8 +22,11 @@ from kernelmill.compiler.source import FunctionSource
 from kernelmill.errors import DTypeError, OperatorError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from kernelmill.compiler.frontend.frame import Frame
     from kernelmill.compiler.source import FunctionNode
+    from kernelmill.dtypes import Type
 
 __all__ = ["function_body", "run"]
 
@@ -35,7 +37,7 @@ def function_body(frame: Frame, node: FunctionNode, name: str) -> None:
         _return_value(frame, node.body, node.body)
         return
     if isinstance(node, ast.AsyncFunctionDef):
-        frame.refuse_node(node)
+        raise frame.unsupported(node)
     alive = run(frame, node.body)
     if alive:
         raise OperatorError(
@@ -59,7 +61,7 @@ def run(frame: Frame, body: Sequence[ast.stmt]) -> bool:
     for node in body:
         translator = _NODES.get(type(node))
         if translator is None:
-            frame.refuse_node(node)
+            raise frame.unsupported(node)
         frame.builder.span = frame.source.span(node)
         with frame.at(node):
             alive = translator(frame, node)
@@ -99,7 +101,7 @@ def _aug_assign(frame: Frame, node: ast.AugAssign) -> bool:
 
 
 def _expression(frame: Frame, node: ast.Expr) -> bool:
-    """A docstring is skipped; other expressions are checked and have no effect but `:=`."""
+    """Skip a docstring; check other expressions, which have no effect but `:=`."""
     if not isinstance(node.value, ast.Constant):
         evaluate(frame, node.value)
     return True
@@ -112,14 +114,14 @@ def _pass(frame: Frame, node: ast.Pass) -> bool:
 
 def _function_def(frame: Frame, node: ast.FunctionDef) -> bool:
     if node.decorator_list:
-        frame.refuse(
+        raise frame.refusal(
             node.decorator_list[0],
             f"the inner function `{node.name}` has a decorator",
             "leave it out, or define the function outside the operator",
         )
     for inner in ast.walk(node):
         if isinstance(inner, (ast.Yield, ast.YieldFrom, ast.Nonlocal, ast.Global)):
-            frame.refuse_node(inner)
+            raise frame.unsupported(inner)
     source = FunctionSource(node, frame.source.filename, frame.source.lines)
     frame.bindings[node.name] = Binding(closure(frame, node, node.name), source.header())
     return True
@@ -127,7 +129,9 @@ def _function_def(frame: Frame, node: ast.FunctionDef) -> bool:
 
 def _return(frame: Frame, node: ast.Return) -> bool:
     if node.value is None or (isinstance(node.value, ast.Constant) and node.value.value is None):
-        frame.refuse(node, "`return` without a value", "return a number, a tuple or a struct")
+        raise frame.refusal(
+            node, "`return` without a value", "return a number, a tuple or a struct"
+        )
     _return_value(frame, node.value, node)
     return False
 
@@ -135,25 +139,23 @@ def _return(frame: Frame, node: ast.Return) -> bool:
 def _return_value(frame: Frame, node: ast.expr, place: ast.AST) -> None:
     value = evaluate(frame, node)
     if isinstance(value, Closure):
-        frame.refuse(node, "a function cannot be returned", "call it, and return its result")
+        raise frame.refusal(node, "a function cannot be returned", "call it, and return its result")
     made = frame.scalar(value, node)
     frame.fits(made, node, depth=1 if isinstance(made, ir.MakeTuple) else 0)
     span = frame.source.span(place)
-    try:
-        join([*(t for t, _ in frame.returns), made.type])
-    except DTypeError as error:
-        other = next((s for t, s in frame.returns if not _joins(t, made.type)), span)
-        frame.refuse(
+    other = next(((t, s) for t, s in frame.returns if not _joins(t, made.type)), None)
+    if other is not None:
+        where = f"line {other[1].line}" if frame.source.lines else "another line"
+        raise frame.refusal(
             place,
-            f"this returns {made.type}, line {other.line} returns "
-            f"{next(t for t, s in frame.returns if s is other)}: {error.message}",
+            f"this returns {made.type}, {where} returns {other[0]}: they have no common type",
             "return values of one kind on every way, for example np.float32(x)",
         )
     frame.returns.append((made.type, span))
     frame.builder.return_(made)
 
 
-def _joins(a: Any, b: Any) -> bool:  # Any: types of any kind
+def _joins(a: Type, b: Type) -> bool:
     try:
         join((a, b))
     except DTypeError:

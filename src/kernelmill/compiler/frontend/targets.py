@@ -23,21 +23,21 @@ def give(frame: Frame, target: ast.expr, value: Value) -> Value:
     if isinstance(target, (ast.Tuple, ast.List)):
         return _give_items(frame, target, frame.scalar(value, target))
     if isinstance(target, (ast.Attribute, ast.Subscript)):
-        frame.refuse(
+        raise frame.refusal(
             target,
             "an operator cannot change a struct, a tuple or an array in place",
             "build a new value, `p = P(x=1, y=p.y)`, and return it",
         )
-    frame.refuse_node(target)
+    raise frame.unsupported(target)
 
 
 def _give_items(frame: Frame, target: ast.Tuple | ast.List, value: ir.Expr) -> Value:
     items = unpack(frame, value, target)
     for item in target.elts:
         if isinstance(item, ast.Starred):
-            frame.refuse_node(item)
+            raise frame.unsupported(item)
     if len(items) != len(target.elts):
-        frame.refuse(
+        raise frame.refusal(
             target,
             f"{len(items)} values are unpacked into {len(target.elts)} variables",
             "name one variable for each value",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -10,6 +9,8 @@ from kernelmill.compiler import ir
 from kernelmill.dtypes import DType, StructType, TupleType, Type, WeakType
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping
+
     from kernelmill.compiler.frontend.scope import Surroundings
     from kernelmill.compiler.source import FunctionNode, FunctionSource
     from kernelmill.errors import SourceSpan
@@ -102,11 +103,9 @@ def is_leaf(value: ir.Expr) -> bool:
 
 def same(a: Value, b: Value) -> bool:
     """Whether two values of a variable are certainly one; tells 0.0 from -0.0, nan equals nan."""
-    if a is b:
-        return True
-    if isinstance(a, OBJECTS) or isinstance(b, OBJECTS):
-        return isinstance(a, Known) and isinstance(b, Known) and a.value is b.value
     match a, b:
+        case Known(), Known():
+            return a.value is b.value and a.key == b.key
         case ir.Const(value=x), ir.Const(value=y):
             return a.type == b.type and repr(x) == repr(y)
         case ir.MakeTuple(values=x), ir.MakeTuple(values=y):
@@ -116,7 +115,7 @@ def same(a: Value, b: Value) -> bool:
         case (ir.Param() | ir.Capture() | ir.Local(), ir.Param() | ir.Capture() | ir.Local()):
             return a == b
         case _:
-            return False
+            return a is b
 
 
 def zero(type_: Type) -> ir.Expr:
@@ -149,12 +148,11 @@ def lift(
             items = tuple(_expression(part) for _, part in parts)
             made = ir.MakeTuple(items, TupleType(tuple(i.type for i in items)))
             return ("tuple", *(key for key, _ in parts)), made
-        case Known():
-            return ("object", id(value.value), value.key), value
         case Closure():
             return _lift_closure(value, leaves, name, active)
-        case Unbound() | Conflict():
-            return ("none", type(value).__name__), value
+        case Known() | Unbound() | Conflict():
+            known = (id(value.value), value.key) if isinstance(value, Known) else ()
+            return ("object", *known), value
         case _:
             leaves.append((name, value))
             return ("value", value.type), ir.Param(len(leaves) - 1, value.type)
