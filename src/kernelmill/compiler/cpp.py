@@ -41,7 +41,7 @@ from kernelmill.compiler.cpp_types import (
     type_definitions,
     type_spelling,
 )
-from kernelmill.dtypes import DType, Field, StructType, Type, storage
+from kernelmill.dtypes import DType, Field, StructType, TupleType, Type, storage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,6 +73,9 @@ def print_program(program: ir.Program, dialect: Dialect, *, name: str = "Op") ->
 
     Several operators printed under different names can stand in one translation unit.
     """
+    types = tuple(dict.fromkeys(_types(program)))
+    if any(isinstance(type_, (StructType, TupleType)) for type_ in types):
+        dialect = dialect.for_neighbours()
     headers = Headers(dialect)
     layout = _captures_layout(program)
     names = Names()
@@ -86,7 +89,7 @@ def print_program(program: ir.Program, dialect: Dialect, *, name: str = "Op") ->
         )
         bodies.append(printer.print(spelled))
         chosen += printer.chosen
-    definitions = type_definitions(_types(program), dialect)
+    definitions = type_definitions(types, dialect)
     choices = choose_definitions(chosen, dialect)
     lines = [f"// {_signature(program)}", f"struct {name} {{"]
     lines += _constructors(name, layout, dialect)

@@ -6,7 +6,7 @@ row here. The values of the spelled functions are defined by the headers that th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from kernelmill.dtypes import DType, Type, storage
@@ -27,7 +27,8 @@ class Dialect:
 
     `forms` maps an operation to a spelling for each family: an infix or prefix symbol, the name of
     a function, or "" where the value is unchanged; "any" stands for the families not named.
-    `headers` maps those functions to the file that defines them, by (family, name) or by name.
+    `side_by_side` replaces forms in programs with structs or several results. `headers` maps
+    functions to the file that defines them, by (family, name) or by name.
     """
 
     name: str
@@ -39,12 +40,17 @@ class Dialect:
     prelude: str
     scalar_header: str
     forms: Mapping[str, Mapping[str, str]]
+    side_by_side: Mapping[str, Mapping[str, str]]
     headers: Mapping[tuple[Family, str] | str, str]
 
     def form(self, op: str, family: Family) -> str:
         """Return the spelling of an operation for a family of types."""
         row = self.forms.get(op, {})
         return row.get(family, row.get("any", op))
+
+    def for_neighbours(self) -> Dialect:
+        """Return the dialect for programs whose values are stored side by side."""
+        return replace(self, forms={**self.forms, **self.side_by_side})
 
     def header(self, family: Family, function: str) -> str:
         """Return the file that defines a function for a family of types."""
@@ -107,7 +113,8 @@ def _headers() -> dict[tuple[Family, str] | str, str]:
         "vmath_log.hpp": "log log2 log10 log1p asinh acosh atanh",
         "vmath_trig.hpp": "sin cos tan asin acos atan atan2",
         "vmath_power.hpp": "pow rsqrt cbrt hypot",
-        "vmath_special.hpp": "erf erfc tgamma lgamma",
+        "vmath_special.hpp": "erf erfc",
+        "vmath_gamma.hpp": "tgamma lgamma",
     }
     return {
         **{name: file for file, names in files.items() for name in names.split()},
@@ -128,5 +135,6 @@ HOST: Final = Dialect(
     prelude="base.hpp",
     scalar_header="scalar.hpp",
     forms=_FORMS,
+    side_by_side={"sub": {**_FORMS["sub"], "float": "sub"}},  # scalar.hpp says why
     headers=_headers(),
 )

@@ -1,7 +1,7 @@
 // complex.hpp - arithmetic and order of complex numbers, as docs/reference/operator-language.md defines them; one value
 // each.  The modulus is in complex_abs.hpp, because it needs hypot.
 #pragma once
-#include "base.hpp"
+#include "scalar.hpp"
 
 namespace km {
 
@@ -11,9 +11,9 @@ template <class T> KM_INL T imag(complex<T> a) { return a.im; }
 template <class T> KM_INL complex<T> conj(complex<T> a) { return {a.re, -a.im}; }
 template <class T> KM_INL complex<T> neg(complex<T> a) { return {-a.re, -a.im}; }
 template <class T> KM_INL complex<T> add(complex<T> a, complex<T> b) { return {a.re + b.re, a.im + b.im}; }
-template <class T> KM_INL complex<T> sub(complex<T> a, complex<T> b) { return {a.re - b.re, a.im - b.im}; }
+template <class T> KM_INL complex<T> sub(complex<T> a, complex<T> b) { return {sub(a.re, b.re), sub(a.im, b.im)}; }
 template <class T> KM_INL complex<T> mul(complex<T> a, complex<T> b) {
-  return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
+  return {sub(a.re * b.re, a.im * b.im), a.re * b.im + a.im * b.re};
 }
 template <class T> KM_INL complex<T> square(complex<T> a) { return mul(a, a); }
 
@@ -31,7 +31,7 @@ template <class T> KM_INL complex<T> div(complex<T> a, complex<T> b) {
   const T r = small / large, s = T(1) / (large + small * r);
   const T near = real_first ? a.re : a.im, far = real_first ? a.im : a.re;
   const T re = (near + far * r) * s;
-  const T im = (real_first ? far - near * r : near * r - far) * s;
+  const T im = (real_first ? sub(far, near * r) : sub(near * r, far)) * s;
   const bool zero = (size_re == T(0)) & (size_im == T(0));
   return {zero ? a.re / size_re : re, zero ? a.im / size_re : im};
 }

@@ -14,6 +14,19 @@ template <class T> using ring = typename ring_of<sizeof(T)>::type;
 template <class T> constexpr bool is_signed = T(-1) < T(0);
 template <class T> constexpr int width = 8 * (int)sizeof(T);
 
+// ---- floats: subtraction that stays one ------------------------------------------------------------------------------------
+
+// g++ 12 and 13 turn neighbouring a * b - c and a * b + c into vfmaddsub, with one rounding less, whatever -ffp-contract
+// says; they look for the product on the left of the subtraction.  Where values are stored side by side (complex numbers,
+// structs, several results), subtractions are written as this.
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
+#define KM_ROUNDED(x) __builtin_assoc_barrier(x)
+#else
+#define KM_ROUNDED(x) (x)
+#endif
+KM_INL f32 sub(f32 a, f32 b) { return KM_ROUNDED(a) - b; }
+KM_INL f64 sub(f64 a, f64 b) { return KM_ROUNDED(a) - b; }
+
 // ---- integers: arithmetic modulo 2^width --------------------------------------------------------------------------------
 
 template <class T> KM_INL T add(T a, T b) { return T(ring<T>(a) + ring<T>(b)); }
