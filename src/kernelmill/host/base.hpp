@@ -26,7 +26,7 @@
 // Bytes of a register-wide generic vector.  Wider generic vectors are legal, but g++ lowers ?: on them lane by lane.
 #if defined(__AVX512F__)
 #define KM_VECTOR_BYTES 64
-#elif defined(__AVX__)
+#elif defined(__AVX2__)
 #define KM_VECTOR_BYTES 32
 #else
 #define KM_VECTOR_BYTES 16

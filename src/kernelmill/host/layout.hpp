@@ -56,10 +56,10 @@ struct writer {
   }
 };
 
-// Moves N pointers to position `step` of the dimensions [0, dims) of a call.
+// Moves N pointers to position `step` of the dimensions [first, last) of a call.
 template <int N>
-KM_COLD void seek(const Call* call, int dims, i64 step, char** p) {
-  for (int d = dims - 1; d >= 0 && step; d--) {
+KM_COLD void seek(const Call* call, int first, int last, i64 step, char** p) {
+  for (int d = last - 1; d >= first && step; d--) {
     i64 i = step % call->shape[d];
     step /= call->shape[d];
     for (int k = 0; k < N; k++) p[k] += i * call->operands[k].strides[d];

@@ -71,21 +71,22 @@ struct transform<Op, in<I...>, out<O...>> {
     }
     KM_INL i64 blocks() const { return bands * across * extent_of(call, 0, call->ndim - 2); }
 
-    // One row, or the part of it that fits, computed in the first-level cache and streamed out.
+    // One row, computed piece by piece in the first-level cache and streamed out.  Strided outputs are written in place.
     KM_COLD void streamed_row(i64 n, char* const* p, Stage* stages) const {
-      constexpr i64 size[] = {I::size..., O::size...};
+      constexpr i64 staged[] = {I::size * 0 ..., (O::pattern == contiguous ? O::size : 0)...};
+      constexpr i64 turned_size[] = {(I::pattern == transposed ? I::size : 0)..., O::size * 0 ...};
       for (i64 done = 0, m; done < n; done += m) {
         char* local[operands];
         m = n - done;
         for (int k = 0; k < operands; k++) {
-          local[k] = p[k] + done * s[k];
-          if (k < inputs) continue;
+          local[k] = p[k] + done * (turned_size[k] ? turned_size[k] : s[k]);
+          if (!staged[k]) continue;
           Stage& stage = stages[k - inputs];
           local[k] = stage.open(local[k]);
-          m = smaller(m, stage.room() / size[k]);
+          m = smaller(m, stage.room() / staged[k]);
         }
         row(op, m, local, s);
-        for (int k = inputs; k < operands; k++) stages[k - inputs].fill += m * size[k];
+        for (int k = inputs; k < operands; k++) stages[k - inputs].fill += m * staged[k];
       }
     }
 
@@ -113,7 +114,7 @@ struct transform<Op, in<I...>, out<O...>> {
         p[k] = call->operands[k].data + left * s[k] + top * down[k];
         step[k] = down[k];
       }
-      seek<operands>(call, call->ndim - 2, index / (across * bands), p);
+      seek<operands>(call, 0, call->ndim - 2, index / (across * bands), p);
       if constexpr (turned != 0) turn_operands(p, step, h, w, turns, indices_of<inputs>());
       for (; h > 0; h--) {
         if (stages) streamed_row(w, p, stages);
@@ -128,7 +129,8 @@ struct transform<Op, in<I...>, out<O...>> {
       i64 last = smaller(end * group, blocks());
       for (i64 index = begin * group; index < last; index++) block(index, streams ? stages : nullptr, turns);
       if (!streams) return;
-      for (Stage& stage : stages) stage.close();
+      for (Stage& stage : stages)
+        if (stage.line) stage.close();
       stream_fence();
     }
   };
