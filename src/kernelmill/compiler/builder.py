@@ -217,6 +217,8 @@ class FunctionBuilder:
         folded = _fold(op, args)
         if folded is not None:
             return folded
+        if op == "pow" and len(args) == 2 and _squares_complex(*args):  # noqa: PLR2004 - base, exponent
+            op, args = "square", args[:1]
         try:
             wanted, result = OPERATIONS[op].signature(tuple(a.type for a in args))
         except OperationError as error:
@@ -360,7 +362,7 @@ class FunctionBuilder:
     # ------------------------------------------------------------------ the end
 
     def finish(self) -> Function:
-        """Return the function; its result type is joined over all returns, unused locals are gone."""
+        """Return the function; its result type is joined over all returns, unused locals go."""
         result = join(self._returns)
         body = _retype_returns(tuple(self._blocks[0]), result)
         used = _assigned(body)
@@ -431,6 +433,17 @@ def _decide_comparison(op: str, args: tuple[Expr, ...]) -> Const | None:
             below = value > limits.max
             return Const(_BELOW[name] if below else _BELOW[_MIRROR[name]], bool_)
     return None
+
+
+def _squares_complex(base: Expr, exponent: Expr) -> bool:
+    """Whether this is `z ** 2`, the one power of a complex number."""
+    return (
+        isinstance(base.type, (DType, WeakType))
+        and base.type.kind == "complex"
+        and isinstance(exponent, Const)
+        and isinstance(exponent.type, WeakType)
+        and exponent.value == 2  # noqa: PLR2004 - the exponent of a square
+    )
 
 
 def _simplify(node: Apply) -> Expr:
