@@ -226,7 +226,7 @@ static int admits(Launcher *self, int k, PyObject *object) {
 }
 
 static int same_dims(const Array *a, int nd, const Py_ssize_t *dims) {
-    return a->nd == nd && memcmp(a->dims, dims, (size_t)nd * sizeof *dims) == 0;
+    return a->nd == nd && (!nd || memcmp(a->dims, dims, (size_t)nd * sizeof *dims) == 0);
 }
 
 static int64_t product(int nd, const Py_ssize_t *dims) {
