@@ -305,18 +305,26 @@ def private(root: Path, end: str) -> dict:
 
 
 def inherited(root: Path) -> dict:
-    """Let a lock go while a child that was forked under it still lives."""
+    """Let a lock go while a child that was forked under it lives; another process waits for it."""
     from kernelmill.cache.lock import hold
 
     root.mkdir()
-    reader, writer = os.pipe()
+    alive, release = os.pipe()
+    answer, waiter = os.pipe()
+
+    def wait() -> None:
+        start = time.monotonic()
+        with hold(root / "a.lock", 20.0) as held:
+            os.write(waiter, json.dumps([held, time.monotonic() - start]).encode())
+
     with hold(root / "a.lock", 1.0) as first:
-        child = forked(lambda: os.read(reader, 1))
-    with hold(root / "a.lock", 0.0) as second:
-        pass
-    os.write(writer, b"x")
-    os.waitpid(child, 0)
-    return {"held": [first, second]}
+        children = [forked(wait), forked(lambda: os.read(alive, 1))]
+        time.sleep(0.2)
+    held, seconds = json.loads(os.read(answer, 100))
+    os.write(release, b"x")
+    for child in children:
+        os.waitpid(child, 0)
+    return {"held": [first, held], "seconds": seconds}
 
 
 def first(root: Path) -> dict:

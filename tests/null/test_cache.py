@@ -10,6 +10,7 @@ import struct
 import subprocess
 import time
 import warnings
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -185,6 +186,29 @@ def test_a_build_is_kept_and_found(tmp_path):
         assert whole(again.get_or_build(key(1), lambda _: pytest.fail("built twice")), 1)
     assert cache_driver.leftovers(tmp_path / "cache") == []
     assert made.images[0].path.parent == tmp_path / "cache" / STORE / "entries" / key(1)
+
+
+def test_everything_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    calls = []
+
+    def record(name, real):
+        def call(first, *arguments, **options):
+            path = Path(f"/proc/self/fd/{first}").readlink() if type(first) is int else first
+            calls.append((name, path.name))
+            return real(first, *arguments, **options)
+
+        return call
+
+    for name in ("fsync", "rename"):
+        monkeypatch.setattr(os, name, record(name, getattr(os, name)))
+    Cache(tmp_path, CAP).get_or_build(key(1), lambda _: bundle(1))
+    assert set(calls[:-1]) == {
+        ("fsync", "image-0.so"),
+        ("fsync", "source.cpp"),
+        ("fsync", "manifest"),
+        ("fsync", key(1)),
+    }
+    assert calls[-1] == ("rename", key(1))
 
 
 def test_the_directories_are_for_the_user_alone(tmp_path):

@@ -45,7 +45,7 @@ def test_without_locks_a_race_is_harmless(tmp_path):
 
 def test_processes_that_evict_each_others_entries_do_no_harm(tmp_path):
     answer = cache_driver.run("crowd", tmp_path / "c", 6, 60)
-    assert answer["bytes"] <= 10 * 60_000 + 65_536
+    assert answer["bytes"] <= 10 * 60_000
     assert (answer["failed"], answer["leftovers"]) == (0, [])
 
 
@@ -114,7 +114,9 @@ def test_death_at_random_times_leaves_all_or_nothing(tmp_path):
 
 
 def test_a_lock_ends_with_its_holder_even_if_a_child_has_its_descriptor(tmp_path):
-    assert cache_driver.run("inherited", tmp_path / "i") == {"held": [True, True]}
+    answer = cache_driver.run("inherited", tmp_path / "i")
+    assert answer["held"] == [True, True]
+    assert 0.1 < answer["seconds"] < 10.0
 
 
 def test_sweep_spares_the_living(tmp_path):

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kernelmill.cache.lock import Workspace, hold, lock_descriptor
+from kernelmill.cache.lock import Workspace, lock_descriptor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +23,7 @@ __all__ = ["Cap", "StoredEntry", "mark_used", "scan"]
 _BLOCK: Final = 4096  # what a file occupies is a multiple of it
 _DIGITS: Final = 20
 _NOTHING: Final = (FileNotFoundError, NotADirectoryError, PermissionError)
-_USAGE_SECONDS: Final = 1.0
+_USAGE_SECONDS: Final = 5.0
 # Down to this share of the cap, so that the next builds do not scan again.
 _KEEP_NUMERATOR: Final = 9
 _KEEP_DENOMINATOR: Final = 10
@@ -93,39 +93,34 @@ class Cap:
     def added(self, key: str) -> None:
         """Count the new entry `key`; when the store is above the cap, remove the oldest others."""
         size = entry_bytes(self._store / "entries" / key)
-        usage = self._count(size)
-        if usage > self._max_bytes and time.monotonic() >= self._rest_until:
-            with hold(self._store / "locks" / "eviction.lock", 0.0) as mine:
-                if mine:  # else another process is at it
-                    self._evict(key)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            descriptor = os.open(self._store / "usage", flags, 0o600)
+        except OSError:
+            self._within_cap(key, self._scanned_sum())
+            return
+        try:
+            # One lock around sum and eviction: what others add meanwhile is counted after it, so
+            # the sum may be too high, which the next scan mends, but never too low.
+            if _locked(descriptor):
+                known = _read_number(descriptor)
+                usage = self._scanned_sum() if known is None else known + size
+                _write_number(descriptor, self._within_cap(key, usage))
+        finally:
+            os.close(descriptor)
 
     def reset(self) -> None:
         """Forget the sum, after entries were removed by other means; the next build scans."""
         with suppress(OSError):
             os.truncate(self._store / "usage", 0)
 
-    def _count(self, size: int) -> int:
-        """Add to the sum of sizes and return it."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        try:
-            descriptor = os.open(self._store / "usage", flags, 0o600)
-        except OSError:
-            return self._scanned_sum()
-        try:
-            with suppress(OSError):  # without a lock a sum may be lost: the next scan mends it
-                lock_descriptor(descriptor, _USAGE_SECONDS)
-            text = os.pread(descriptor, _DIGITS + 1, 0).strip()
-            known = text.isdigit() and len(text) <= _DIGITS
-            usage = int(text) + size if known else self._scanned_sum()
-            _write_number(descriptor, usage)
-        finally:
-            os.close(descriptor)
-        return usage
-
     def _scanned_sum(self) -> int:
         return sum(entry.bytes for entry in scan(self._store / "entries"))
 
-    def _evict(self, kept: str) -> None:
+    def _within_cap(self, kept: str, usage: int) -> int:
+        """Evict if `usage` is above the cap; return the sum after that."""
+        if usage <= self._max_bytes or time.monotonic() < self._rest_until:
+            return usage
         found = scan(self._store / "entries")
         total = sum(entry.bytes for entry in found)
         target = self._max_bytes * _KEEP_NUMERATOR // _KEEP_DENOMINATOR
@@ -138,12 +133,7 @@ class Cap:
                     total -= entry.bytes
         if total > self._max_bytes:
             self._rest_until = time.monotonic() + self._grace
-        with suppress(OSError):
-            descriptor = os.open(self._store / "usage", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-            try:
-                _write_number(descriptor, total)
-            finally:
-                os.close(descriptor)
+        return total
 
     def _remove(self, key: str, grave: Workspace) -> bool:
         """Take an entry away in one step: a reader sees all of it or none.
@@ -155,6 +145,19 @@ class Cap:
         except OSError:
             return False
         return True
+
+
+def _locked(descriptor: int) -> bool:
+    """Lock the sum; another process may be evicting for as long as it takes to scan."""
+    try:
+        return lock_descriptor(descriptor, _USAGE_SECONDS)
+    except OSError:
+        return True  # no locks here: a sum may be lost, and the next scan mends it
+
+
+def _read_number(descriptor: int) -> int | None:
+    text = os.pread(descriptor, _DIGITS + 1, 0).strip()
+    return int(text) if text.isdigit() and len(text) <= _DIGITS else None
 
 
 def _write_number(descriptor: int, number: int) -> None:
