@@ -1,0 +1,221 @@
+"""Cuts decoded instructions into basic blocks, and joins the tails that CPython copied.
+
+CPython copies a short end of a function (up to four instructions and a return) behind each jump to
+it, also in the middle of an expression: `return x + (a if c else b)` has two additions. Blocks that
+end the function are cut here where they start to use what lies below their own values, and equal
+tails become one block again, so that both arms of a conditional expression meet.
+Nothing is known here about what the values are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from kernelmill.compiler.bytecode.decode import KEEPS_ITERATOR, Op
+from kernelmill.compiler.bytecode.refusal import UnknownShapeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+__all__ = ["Block", "blocks_of", "thread"]
+
+_LEAVES: Final = frozenset(("branch", "test", "jump", "return", "for"))
+
+# pops, pushes; the ones with a count are in `_effect`
+_EFFECTS: Final[Mapping[str, tuple[int, int]]] = {
+    **dict.fromkeys(("const", "load", "cell", "null"), (0, 1)),
+    **dict.fromkeys(("attr", "unary", "walrus"), (1, 1)),
+    **dict.fromkeys(("store", "pop", "branch", "return"), (1, 0)),
+    **dict.fromkeys(("binary", "inplace", "compare", "subscr"), (2, 1)),
+    "method": (1, 2),
+    "chain": (2, 2),
+    "test": (1, 1),
+    "iter": (1, 1),
+    "jump": (0, 0),
+    "for": (0, 0),
+}
+
+_Key: TypeAlias = tuple[str, tuple[object, ...]]
+
+
+@dataclass(slots=True)
+class Block:
+    """A run of instructions that is entered at its top only; `last` says where it goes on."""
+
+    ops: list[Op]
+    last: Op
+
+    @property
+    def tail(self) -> tuple[Op, ...]:
+        """The instructions with their end."""
+        return (*self.ops, self.last)
+
+
+def thread(ops: Sequence[Op], index: int) -> int:
+    """Return the first instruction at or behind `index` that is not a jump."""
+    seen = set()
+    while ops[index].kind == "jump":
+        if index in seen:
+            raise UnknownShapeError("a loop without an end")
+        seen.add(index)
+        index = ops[index].targets[0]
+    return index
+
+
+def blocks_of(ops: Sequence[Op]) -> tuple[int, dict[int, Block]]:
+    """Return the entry and the reachable blocks by the index of their first instruction."""
+    entry = thread(ops, 0)
+    leaders = {entry} | {thread(ops, t) for op in ops for t in op.targets}
+    leaders |= {i for i, op in enumerate(ops) if op.kind == "for"}
+    blocks: dict[int, Block] = {}
+    pending = [entry]
+    while pending:
+        start = pending.pop()
+        if start not in blocks:
+            blocks[start] = _block(ops, start, leaders)
+            pending.extend(blocks[start].last.targets)
+    _join_tails(blocks, _shapes(entry, blocks))
+    return entry, blocks
+
+
+def _block(ops: Sequence[Op], start: int, leaders: set[int]) -> Block:
+    """Return the block that starts at an instruction."""
+    end = start
+    while ops[end].kind not in _LEAVES:
+        end += 1
+        if end in leaders:
+            return Block(list(ops[start:end]), Op("jump", None, ops[end - 1].place, (end,)))
+    last = ops[end]
+    targets = tuple(thread(ops, t) for t in last.targets)
+    return Block(list(ops[start:end]), replace(last, targets=targets))
+
+
+# --- tails ----------------------------------------------------------------------------------------
+
+
+def _join_tails(blocks: dict[int, Block], shapes: Mapping[int, str]) -> None:
+    """Cut the blocks that end the function where expressions meet, and make equal tails one."""
+    ends = {at: b for at, b in sorted(blocks.items()) if b.last.kind == "return"}
+    wanted: set[_Key] = set()
+    for at, block in ends.items():
+        if "v" in shapes[at]:
+            keys = _keys(block, shapes[at])
+            wanted.update(keys[cut] for cut in _cuts(block, shapes[at]))
+    home: dict[_Key, int] = {}
+    for at, block in ends.items():
+        start, here = 0, at
+        for cut, key in enumerate(_keys(block, shapes[at])):
+            if key not in wanted:
+                continue
+            known = home.get(key)
+            # New blocks have negative numbers: no instruction starts there.
+            target = home.setdefault(key, at if cut == 0 else -1 - len(home))
+            if target != here:
+                blocks[here] = Block(block.ops[start:cut], _jump(block, target))
+                start, here = cut, target
+            if known is not None:
+                break
+        else:
+            blocks[here] = Block(block.ops[start:], block.last)
+
+
+def _jump(block: Block, target: int) -> Op:
+    return Op("jump", None, block.last.place, (target,))
+
+
+def _keys(block: Block, shape: str) -> list[_Key]:
+    """Return what each tail of a block does, with the stack it starts from."""
+    keys = []
+    tail = tuple(op.key for op in block.tail)
+    for index, op in enumerate(block.tail):
+        keys.append((shape, tail[index:]))
+        shape, _ = _step(op, shape)
+    return keys
+
+
+def _cuts(block: Block, shape: str) -> Iterator[int]:
+    """Yield where a block starts to use values from below, and where it has used them up."""
+    yield 0
+    low = len(shape)
+    for index, op in enumerate(block.ops):
+        shape, touched = _step(op, shape)
+        if touched < low:
+            yield index
+            low = touched
+            if len(shape) == low:
+                yield index + 1
+    if [(op.kind, op.arg) for op in block.ops[:2]] == [("swap", 2), ("pop", None)]:
+        yield 2  # the end of a chained comparison
+
+
+# --- the stack ------------------------------------------------------------------------------------
+
+
+def _shapes(entry: int, blocks: Mapping[int, Block]) -> dict[int, str]:
+    """Return the stack at the top of each block, one letter a slot: v a value, i an iterator."""
+    shapes = {entry: ""}
+    pending = [entry]
+    while pending:
+        at = pending.pop()
+        shape = shapes[at]
+        for op in blocks[at].tail:
+            shape, _ = _step(op, shape)
+        last = blocks[at].last
+        for side, target in enumerate(last.targets):
+            exhausted = last.kind == "for" and side == 1 and not KEEPS_ITERATOR
+            found = shape[:-1] if exhausted else shape
+            if target not in shapes:
+                pending.append(target)
+            if shapes.setdefault(target, found) != found:
+                raise UnknownShapeError("a stack that depends on the way")
+    return shapes
+
+
+def _step(op: Op, shape: str) -> tuple[str, int]:
+    """Return the stack after an instruction, and the lowest slot that it touched."""
+    depth = len(shape)
+    if op.kind == "swap":
+        assert isinstance(op.arg, int)
+        slots = list(shape)
+        slots[-1], slots[-op.arg] = slots[-op.arg], slots[-1]
+        return "".join(slots), depth - op.arg
+    if op.kind == "copy":
+        assert isinstance(op.arg, int)
+        return shape + shape[-op.arg], depth - op.arg
+    pops, pushes = _effect(op)
+    if pops > depth:
+        raise UnknownShapeError("a stack that runs empty")
+    pushed = "i" if op.kind == "iter" else "v" * pushes
+    return shape[: depth - pops] + pushed, depth - pops
+
+
+def _effect(op: Op) -> tuple[int, int]:
+    """Return how many values an instruction pops and pushes."""
+    known = _EFFECTS.get(op.kind)
+    if known is not None:
+        return known
+    count = _COUNTED.get(op.kind)
+    if count is None:
+        raise UnknownShapeError(f"an unexpected {op.kind!r} of the stack")
+    return count(op.arg)
+
+
+def _call(arg: object) -> tuple[int, int]:
+    assert isinstance(arg, tuple)
+    return arg[0] + 2, 1
+
+
+def _count(arg: object) -> int:
+    assert isinstance(arg, int)
+    return arg
+
+
+_COUNTED: Final[Mapping[str, Callable[[object], tuple[int, int]]]] = {
+    "call": _call,
+    "tuple": lambda arg: (_count(arg), 1),
+    "unpack": lambda arg: (1, _count(arg)),
+    "again": lambda arg: (1, 1 + _count(arg)),
+    "keywords": lambda arg: (_count(arg) + 1, 1),
+    "function": lambda arg: (1 + _count(arg).bit_count(), 1),
+}

@@ -1,0 +1,509 @@
+"""Joins the nodes of a graph: sequences, conditions, conditional expressions, rotated loops.
+
+Each rule replaces a part of the graph by an equal one, innermost parts first, until no rule fits.
+What remains has statements only: no node leaves a value on the stack for another. Nothing here
+chooses between `if`, `while` and `for`.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+
+from kernelmill.compiler.bytecode.graph import (
+    Edge,
+    Entry,
+    Give,
+    Goto,
+    Graph,
+    Hole,
+    Next,
+    Node,
+    Right,
+    Test,
+    postorder,
+    redirect,
+    successors,
+)
+from kernelmill.compiler.bytecode.refusal import UnknownShapeError
+from kernelmill.compiler.bytecode.trees import joined, negated
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Callable, Sequence
+
+__all__ = ["reduce_graph"]
+
+_Tree = TypeVar("_Tree", bound=ast.AST)
+_Rule: TypeAlias = "Callable[[_Reducer, int], bool]"
+
+
+def reduce_graph(graph: Graph) -> None:
+    """Join nodes until no rule fits."""
+    reducer = _Reducer(graph)
+    while reducer.sweep(_RULES) or reducer.sweep(_LATE_RULES):
+        pass
+    for node in graph.nodes.values():
+        if node.depth or node.stack:
+            raise UnknownShapeError("an expression whose parts do not meet")
+
+
+class _Filler(ast.NodeTransformer):
+    """Puts what is on the stack into the holes of a tree."""
+
+    def __init__(self, stack: Sequence[Entry]) -> None:
+        self._stack = stack
+
+    def visit_Hole(self, node: Hole) -> ast.expr:  # noqa: N802 - the name that `ast` calls
+        entry = self._stack[node.index]
+        if not isinstance(entry, ast.expr):
+            raise UnknownShapeError("a comparison that is not continued")
+        return entry
+
+
+def _fill(tree: _Tree, stack: Sequence[Entry]) -> _Tree:
+    filled: _Tree = _Filler(stack).visit(tree)
+    return filled
+
+
+def _fill_end(node: Node, stack: Sequence[Entry]) -> None:
+    """Put what is on the stack into the end of a node."""
+    for field in ("test", "value", "iterable"):
+        tree = getattr(node.end, field, None)
+        if tree is not None:
+            node.end = replace(node.end, **{field: _fill(tree, stack)})
+
+
+def _dump(node: Node) -> str:
+    """Return what the tested or returned tree is, whatever its place."""
+    tree = node.end.test if isinstance(node.end, Test) else getattr(node.end, "value", None)
+    return ast.dump(tree) if isinstance(tree, ast.AST) else ""
+
+
+class _Reducer:
+    """The rules; each takes a node and says whether it changed the graph."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._known: Counter[int] | None = None
+        # Made of tests in a row, so that `(a and b) and c` is written without the parentheses.
+        self._flat: dict[int, ast.BoolOp] = {}
+
+    def sweep(self, rules: Sequence[_Rule]) -> bool:
+        """Apply rules to every node, innermost first; say whether one fitted."""
+        changed = False
+        for at in postorder(self._graph.entry, self._graph.nodes):
+            while at in self._graph.nodes and any(rule(self, at) for rule in rules):
+                self._known = None
+                changed = True
+        self._graph.prune()
+        return changed
+
+    def _node(self, at: int) -> Node:
+        return self._graph.nodes[at]
+
+    def _entries(self) -> Counter[int]:
+        if self._known is None:
+            self._graph.prune()
+            self._known = self._graph.predecessors()
+        return self._known
+
+    def _single(self, at: int) -> bool:
+        """Whether a node is entered by one edge only."""
+        return self._entries()[at] == 1
+
+    def _same(self, one: Edge, other: Edge) -> bool:
+        """Whether two edges lead to the same place, or to equal ends of the function."""
+        if one.keep != other.keep:
+            return False
+        if one.to == other.to:
+            return True
+        a, b = self._node(one.to), self._node(other.to)
+        ends = isinstance(a.end, Give) and isinstance(b.end, Give) and a.depth == b.depth == 0
+        if not ends or len(a.body) != len(b.body) or _dump(a) != _dump(b):
+            return False
+        pairs = zip(a.body, b.body, strict=True)
+        return all(ast.dump(x) == ast.dump(y) for x, y in pairs)
+
+    # --- sequences --------------------------------------------------------------------------------
+
+    def skip(self, at: int) -> bool:
+        """Lead around a node that does nothing."""
+        node = self._node(at)
+        if not isinstance(node.end, Goto) or not node.empty or node.end.to == at:
+            return False
+        to = node.end.to
+        for other in self._graph.nodes.values():
+            other.end = redirect(other.end, at, to)
+        if self._graph.entry == at:
+            self._graph.entry = to
+        del self._graph.nodes[at]
+        return True
+
+    def sequence(self, at: int) -> bool:
+        """Append the only node that follows, when nothing else leads there."""
+        node = self._node(at)
+        if not isinstance(node.end, Goto) or not self._single(node.end.to):
+            return False
+        after = self._node(node.end.to)
+        if node.end.to == at or isinstance(after.end, Next):
+            return False
+        self._append(node, after)
+        return True
+
+    def end(self, at: int) -> bool:
+        """Append a copy of an end of the function that several values were to share."""
+        node = self._node(at)
+        if not isinstance(node.end, Goto) or node.depth or not node.stack:
+            return False
+        after = self._node(node.end.to)
+        if not isinstance(after.end, Give):
+            return False
+        self._append(node, copy.deepcopy(after))
+        return True
+
+    def _append(self, node: Node, after: Node) -> None:
+        """Let a node go on with what another does."""
+        if after.depth != len(node.stack):
+            raise UnknownShapeError("a stack that depends on the way")
+        stack = node.stack
+        node.body += [_fill(statement, stack) for statement in after.body]
+        _fill_end(after, stack)
+        node.end = after.end
+        node.stack = [
+            stack[e.index]
+            if isinstance(e, Hole)
+            else _fill(e, stack)
+            if isinstance(e, ast.expr)
+            else e
+            for e in after.stack
+        ]
+
+    def drop(self, at: int) -> bool:
+        """Leave a tested value behind at the test when the node that finds it throws it away."""
+        node = self._node(at)
+        top = node.depth - 1
+        if not node.body or not _drops(node.body[0], top) or at == self._graph.entry:
+            return False
+        sources = [n for n in self._graph.nodes.values() if at in successors(n.end)]
+        edges = [edge for n in sources for edge in _edges(n) if edge.to == at]
+        if not edges or not all(e.keep for e in edges) or not all(_edges(n) for n in sources):
+            return False
+        for source in sources:
+            assert isinstance(source.end, Test)
+            true, false = (
+                Edge(at) if edge.to == at else edge for edge in (source.end.true, source.end.false)
+            )
+            source.end = replace(source.end, true=true, false=false)
+        node.depth = top
+        del node.body[0]
+        return True
+
+    # --- conditions -------------------------------------------------------------------------------
+
+    def _pure_test(self, edge: Edge, depth: int) -> Node | None:
+        """Return the node behind an edge when all it does is one more test."""
+        node = self._node(edge.to)
+        plain = not edge.keep and not node.loop and node.empty and node.depth == depth
+        if not plain or not isinstance(node.end, Test) or not self._single(edge.to):
+            return None
+        return node
+
+    def _open_test(self, at: int) -> Node | None:
+        """Return a node that ends in a test which is ready to be joined."""
+        node = self._node(at)
+        if not isinstance(node.end, Test) or node.loop or node.end.true.to == node.end.false.to:
+            return None
+        test = node.end.test
+        if isinstance(test, ast.Compare) and isinstance(test.left, Hole):
+            return None  # the rest of a chained comparison: wait for its start
+        return node if not node.stack or not isinstance(node.stack[-1], Right) else None
+
+    def condition(self, at: int) -> bool:
+        """Write two tests with a common destination as `and` or `or`."""
+        node = self._open_test(at)
+        if node is None:
+            return False
+        assert isinstance(node.end, Test)
+        first = node.end
+        if self._join_true(node, first):
+            return True
+        return self._join_false(node, first)
+
+    def _join_true(self, node: Node, first: Test) -> bool:
+        """Join a second test that runs when the first was true: `and`."""
+        inner = self._pure_test(first.true, len(node.stack))
+        if inner is None or not isinstance(inner.end, Test):
+            return False
+        second = inner.end
+        if self._same(first.false, second.false):
+            test = self._bool(ast.And(), first.test, second.test)
+            node.end = Test(test, second.true, second.false)
+            return True
+        if self._same(first.false, second.true) and not second.keeps:
+            test = self._bool(ast.And(), first.test, negated(second.test))
+            node.end = Test(test, second.false, second.true)
+            return True
+        return False
+
+    def _join_false(self, node: Node, first: Test) -> bool:
+        """Join a second test that runs when the first was false: `or`."""
+        inner = self._pure_test(first.false, len(node.stack))
+        if inner is None or not isinstance(inner.end, Test):
+            return False
+        second = inner.end
+        if self._same(first.true, second.true):
+            test = self._bool(ast.Or(), first.test, second.test)
+            node.end = Test(test, second.true, second.false)
+            return True
+        if self._same(first.true, second.false) and not second.keeps:
+            test = self._bool(ast.Or(), first.test, negated(second.test))
+            node.end = Test(test, second.false, second.true)
+            return True
+        return False
+
+    def _bool(self, op: ast.boolop, first: ast.expr, second: ast.expr) -> ast.BoolOp:
+        """Return `first op second`, flat where the tests follow each other."""
+        values: list[ast.expr] = []
+        for value in (first, second):
+            flat = isinstance(value, ast.BoolOp) and type(value.op) is type(op)
+            values += value.values if flat and isinstance(value, ast.BoolOp) else [value]
+        made = joined(ast.BoolOp(op, values), values[0], values[-1])
+        self._flat[id(made)] = made
+        return made
+
+    def choice(self, at: int) -> bool:
+        """Write a test that chooses between two tests as a condition `x if t else y`."""
+        node = self._open_test(at)
+        if node is None:
+            return False
+        assert isinstance(node.end, Test)
+        depth = len(node.stack)
+        if node.end.keeps:
+            return False
+        true, false = (self._pure_test(e, depth) for e in (node.end.true, node.end.false))
+        if true is None or false is None:
+            return False
+        assert isinstance(true.end, Test)
+        assert isinstance(false.end, Test)
+        one, two = true.end, false.end
+        if not self._same(one.true, two.true) or not self._same(one.false, two.false):
+            return False
+        test = joined(ast.IfExp(node.end.test, one.test, two.test), one.test, two.test)
+        node.end = Test(test, one.true, one.false)
+        return True
+
+    # --- values -----------------------------------------------------------------------------------
+
+    def _leaf(self, edge: Edge, depth: int) -> tuple[ast.expr, int] | None:
+        """Return the value that the node behind an edge pushes, and where it goes on."""
+        node = self._node(edge.to)
+        if edge.keep or node.body or not isinstance(node.end, Goto) or not self._single(edge.to):
+            return None
+        pushes = node.depth == depth and len(node.stack) == depth + 1 and node.leaves_alone(depth)
+        value = node.stack[-1] if pushes else None
+        return (value, node.end.to) if isinstance(value, ast.expr) else None
+
+    def value(self, at: int) -> bool:
+        """Write a test whose sides push a value as `and`, `or` or a conditional expression."""
+        node = self._open_test(at)
+        if node is None:
+            return False
+        assert isinstance(node.end, Test)
+        end, depth = node.end, len(node.stack)
+        true, false = self._leaf(end.true, depth), self._leaf(end.false, depth)
+        made: ast.expr
+        if true and false and true[1] == false[1]:
+            made, to = joined(ast.IfExp(end.test, true[0], false[0]), true[0], false[0]), true[1]
+        elif true and end.false == Edge(true[1], keep=True):
+            made, to = self._operand(ast.And(), end.test, true[0]), true[1]
+        elif false and end.true == Edge(false[1], keep=True):
+            made, to = self._operand(ast.Or(), end.test, false[0]), false[1]
+        else:
+            return False
+        node.stack.append(made)
+        node.end = Goto(to)
+        return True
+
+    def _operand(self, op: ast.boolop, first: ast.expr, second: ast.expr) -> ast.expr:
+        """Return the value `first op second`; parentheses stay where the bytecode shows them."""
+        right = isinstance(second, ast.BoolOp) and type(second.op) is type(op)
+        left = id(first) in self._flat and isinstance(first, ast.BoolOp)
+        same = left and isinstance(first, ast.BoolOp) and type(first.op) is type(op)
+        values = first.values if same and isinstance(first, ast.BoolOp) else [first]
+        rest = second.values if right and isinstance(second, ast.BoolOp) else [second]
+        values = [*values, *rest]
+        return joined(ast.BoolOp(op, values), values[0], values[-1])
+
+    # --- chained comparisons ----------------------------------------------------------------------
+
+    def chain(self, at: int) -> bool:
+        """Join `a < b`, whose right operand is kept, with the comparison that goes on from it."""
+        node = self._node(at)
+        right = node.stack[-1] if node.stack else None
+        if not isinstance(node.end, Test) or not isinstance(right, Right):
+            return False
+        end, base = node.end, len(node.stack) - 1
+        more = self._node(end.true.to)
+        continues = not end.true.keep and not more.body and self._single(end.true.to)
+        if not continues or more.depth != base + 1 or not more.leaves_alone(base):
+            return False
+        if isinstance(more.end, Test):
+            return self._chain_test(node, more, base)
+        return self._chain_value(node, more, base)
+
+    def _chain_test(self, node: Node, more: Node, base: int) -> bool:
+        """Join a comparison that decides where to go on, or that is followed by another."""
+        assert isinstance(node.end, Test)
+        assert isinstance(more.end, Test)
+        test, failed = more.end.test, node.end.false
+        start = _continued(test, base)
+        if start is None:
+            return False
+        inner = more.stack[base:]
+        if len(inner) == 1 and isinstance(inner[0], Right) and more.end.false == failed:
+            _prepend(start, node.end.test)
+            node.stack[-1] = inner[0]
+            node.end = more.end
+            return True
+        clean = self._node(failed.to)
+        dropped = len(clean.body) == 1 and _drops(clean.body[0], base) and clean.depth == base + 1
+        if inner or failed.keep or not dropped or len(clean.stack) != base:
+            return False
+        if not isinstance(clean.end, Goto) or not clean.leaves_alone(base):
+            return False
+        if not self._same(Edge(clean.end.to), more.end.false):
+            return False
+        _prepend(start, node.end.test)
+        node.stack.pop()
+        node.end = more.end
+        return True
+
+    def _chain_value(self, node: Node, more: Node, base: int) -> bool:
+        """Join a comparison whose value is pushed."""
+        assert isinstance(node.end, Test)
+        if not isinstance(more.end, Goto) or len(more.stack) != base + 1:
+            return False
+        value = more.stack[-1]
+        start = _continued(value, base) if isinstance(value, ast.expr) else None
+        clean = self._node(node.end.false.to)
+        kept = clean.stack[-1] if clean.stack else None
+        cleaned = (
+            node.end.false.keep
+            and clean.depth == base + 2
+            and len(clean.stack) == base + 1
+            and len(clean.body) == 1
+            and _drops(clean.body[0], base)
+            and isinstance(kept, Hole)
+            and kept.index == base + 1
+            and clean.leaves_alone(base)
+        )
+        if start is None or not cleaned or clean.end != more.end:
+            return False
+        _prepend(start, node.end.test)
+        node.stack[-1] = value
+        node.end = more.end
+        return True
+
+    # --- loops ------------------------------------------------------------------------------------
+
+    def rotated(self, at: int) -> bool:
+        """Make the test before a loop and the equal test at its bottom one.
+
+        CPython writes `while t: body` as `if t: do body while t`; a `continue` jumps to the upper
+        test. Both tests do the same and lead to the same places.
+        """
+        upper = self._node(at)
+        if not isinstance(upper.end, Test) or upper.loop or upper.depth != len(upper.stack):
+            return False
+        if upper.end.keeps or not upper.leaves_alone(upper.depth):
+            return False
+        for start in (upper.end.true.to, upper.end.false.to):
+            for other in postorder(start, self._graph.nodes):
+                lower = self._node(other)
+                if other == at or start not in successors(lower.end):
+                    continue
+                if self._equal(upper, lower) and not (self._part(at) and self._part(other)):
+                    self._unite(at, other)
+                    return True
+        return False
+
+    def _part(self, at: int) -> bool:
+        """Whether a test is the later part of a longer one, which is to be joined first."""
+        node = self._node(at)
+        if not node.empty or not isinstance(node.end, Test) or not self._single(at):
+            return False
+        sources = [n for n in self._graph.nodes.values() if at in successors(n.end)]
+        return any(
+            self._same(edge, own)
+            for source in sources
+            if not source.loop
+            for edge in _edges(source)
+            for own in _edges(node)
+        )
+
+    def _equal(self, upper: Node, lower: Node) -> bool:
+        """Whether two nodes end in the same test with the same destinations."""
+        one, two = upper.end, lower.end
+        if not isinstance(one, Test) or not isinstance(two, Test):
+            return False
+        same = lower.depth == len(lower.stack) == upper.depth and lower.leaves_alone(lower.depth)
+        if not same or not self._same(one.true, two.true) or not self._same(one.false, two.false):
+            return False
+        return _dump(upper) == _dump(lower)
+
+    def _unite(self, at: int, other: int) -> None:
+        upper, lower = self._node(at), self._node(other)
+        if upper.body:
+            fresh = min(0, *self._graph.nodes) - 1
+            head = Node(upper.depth, list(upper.stack), [], upper.end, loop=True)
+            self._graph.nodes[fresh] = head
+            upper.end = Goto(fresh)
+            lower.end = Goto(fresh)
+        else:
+            upper.loop = True
+            lower.end = Goto(at)
+
+
+_RULES: Final[Sequence[_Rule]] = (
+    _Reducer.skip,
+    _Reducer.sequence,
+    _Reducer.drop,
+    _Reducer.chain,
+    _Reducer.rotated,
+    _Reducer.condition,
+    _Reducer.choice,
+    _Reducer.value,
+)
+_LATE_RULES: Final[Sequence[_Rule]] = (_Reducer.end,)
+
+
+def _drops(statement: ast.stmt, slot: int) -> bool:
+    """Whether a statement throws a value of the stack away."""
+    if not isinstance(statement, ast.Expr) or not isinstance(statement.value, Hole):
+        return False
+    return statement.value.index == slot
+
+
+def _edges(node: Node) -> tuple[Edge, ...]:
+    return (node.end.true, node.end.false) if isinstance(node.end, Test) else ()
+
+
+def _continued(test: ast.expr, slot: int) -> ast.Compare | None:
+    """Return the comparison at the start of a test that takes its left operand from a slot."""
+    while isinstance(test, ast.BoolOp):
+        test = test.values[0]
+    if not isinstance(test, ast.Compare) or not isinstance(test.left, Hole):
+        return None
+    return test if test.left.index == slot else None
+
+
+def _prepend(rest: ast.Compare, start: ast.expr) -> None:
+    """Make `a < b` and `□ < c` into `a < b < c`, in place."""
+    assert isinstance(start, ast.Compare)
+    rest.left = start.left
+    rest.ops = start.ops + rest.ops
+    rest.comparators = start.comparators + rest.comparators
+    joined(rest, start, rest)
