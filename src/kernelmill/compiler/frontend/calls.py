@@ -15,7 +15,7 @@ import numpy as np
 
 from kernelmill.compiler import functions, ir
 from kernelmill.compiler.frontend import refusals
-from kernelmill.compiler.frontend.scope import item_of, nearest
+from kernelmill.compiler.frontend.scope import item_of, nearest, part_of
 from kernelmill.compiler.frontend.values import Closure, Known, Value
 from kernelmill.compiler.intrinsics import OPERATIONS, SPELLINGS
 from kernelmill.compiler.source import FunctionSource
@@ -64,16 +64,19 @@ def call(frame: Frame, callee: Value, args: Arguments, node: ast.AST) -> Value:
 
 
 def _call_object(frame: Frame, callee: Known, args: Arguments, node: ast.AST) -> Value:
-    found = frame.program.captures.bake(callee)
+    found = callee.value
     row = known_callables().get(id(found)) or _well_known(found)
     if row is not None:
+        frame.program.captures.bake(callee)
         return _call_row(frame, row, callee.name, args, node)
     struct = getattr(found, "__kernelmill_struct__", None)
     if isinstance(found, type) and isinstance(struct, StructType):
+        frame.program.captures.bake(callee)
         return _construct(frame, callee, struct, args, node)
     if isinstance(found, DType) or (isinstance(found, type) and issubclass(found, np.generic)):
         if len(args.positional) != 1 or args.keywords:
             raise OperatorError(f"`{callee.name}` takes 1 argument, got {_given(args)}")
+        frame.program.captures.bake(callee)
         return cast_to(frame, frame.scalar(args.positional[0], node), found)
     return _call_python(frame, callee, args, node)
 
@@ -82,20 +85,28 @@ def _call_python(frame: Frame, callee: Known, args: Arguments, node: ast.AST) ->
     """Call what is written in Python: functions, methods, partial objects, callable objects."""
     found = callee.value
     if isinstance(found, types.FunctionType):
+        frame.program.captures.bake(callee)
         return frame.program.call_python(frame, found, args)
     if isinstance(found, functools.partial):
+        frame.program.captures.bake(callee)
         return _call_partial(frame, callee, found, args, node)
     if isinstance(found, types.MethodType):
-        function = item_of(callee, ".__func__", found.__func__)
-        owner = item_of(callee, ".__self__", found.__self__)
-        return call(frame, function, _before(owner, args), node)
-    wrapped = getattr(found, "__wrapped__", None)
-    if isinstance(found, functools._lru_cache_wrapper) and wrapped is not None:  # noqa: SLF001 - the class has no public name
-        return call(frame, item_of(callee, ".__wrapped__", wrapped), args, node)
+        owner = _part(callee, "__self__")
+        return call(frame, _part(callee, "__func__"), _before(owner, args), node)
+    for name in ("__kernelmill_operator__", "__wrapped__"):
+        if name == "__wrapped__" and not isinstance(found, functools._lru_cache_wrapper):  # noqa: SLF001 - the class has no public name
+            continue
+        if callable(getattr(found, name, None)):
+            return call(frame, _part(callee, name), args, node)
     method = getattr(type(found), "__call__", None)  # noqa: B004 - the function itself is wanted
     if not isinstance(method, types.FunctionType) or isinstance(found, type):
         raise _refusal(frame, callee, node)
-    return call(frame, item_of(callee, ".__call__", method), _before(callee, args), node)
+    function = part_of(callee, ".__call__", method, lambda owner: type(owner).__call__)
+    return call(frame, function, _before(callee, args), node)
+
+
+def _part(owner: Known, name: str) -> Known:
+    return part_of(owner, f".{name}", getattr(owner.value, name), operator.attrgetter(name))
 
 
 def _before(owner: Known, args: Arguments) -> Arguments:
@@ -107,11 +118,18 @@ def _call_partial(
 ) -> Value:
     """Call a partial object: the arguments it holds are captured."""
     captures = frame.program.captures
-    function = item_of(callee, ".func", found.func)
-    first = [captures.value_of(item_of(callee, f".args[{i}]", a)) for i, a in enumerate(found.args)]
-    named = {k: captures.value_of(item_of(callee, f".{k}", v)) for k, v in found.keywords.items()}
+    held = _part(callee, "args")
+    first = [captures.value_of(item_of(held, i)) for i in range(len(found.args))]
+    named = {
+        key: captures.value_of(part_of(callee, f".{key}", value, _keyword(key)))
+        for key, value in found.keywords.items()
+    }
     given = Arguments((*first, *args.positional), {**named, **args.keywords})
-    return call(frame, function, given, node)
+    return call(frame, _part(callee, "func"), given, node)
+
+
+def _keyword(name: str) -> Callable[[Any], object]:
+    return lambda found: found.keywords[name]
 
 
 def _refusal(frame: Frame, callee: Known, node: ast.AST) -> OperatorError:
@@ -228,7 +246,7 @@ def _operation(op: str) -> _Row:
 
 
 def _well_known(found: object) -> _Row | None:
-    """Objects of the library say themselves which operation they are."""
+    """Return the operation that an object of the library says it is."""
     op = getattr(found, "__kernelmill_operator__", None)
     return _operation(op) if isinstance(op, str) and op in OPERATIONS else None
 
@@ -371,8 +389,7 @@ def _complex(frame: Frame, args: Sequence[Value], node: ast.AST) -> Value:
 def _length(frame: Frame, args: Sequence[Value], node: ast.AST) -> Value:
     value = args[0]
     if isinstance(value, Known) and isinstance(value.value, tuple):
-        frame.program.captures.bake(value)
-        return frame.builder.const(len(value.value))
+        return frame.builder.const(frame.program.captures.bake_length(value))
     made = frame.scalar(value, node)
     if not isinstance(made.type, TupleType):
         raise OperatorError(f"{made.type} has no length", hint="len() counts the items of a tuple")
@@ -440,7 +457,7 @@ def _number_info(kind: type) -> Handler:
         except (DTypeError, ValueError) as error:
             raise OperatorError(f"`np.{kind.__name__}`: {error}") from error
         name = f"np.{kind.__name__}({owner.name})"
-        return Known(name, made, lambda: made, ("info", name), constant=True, anchor=owner)
+        return Known(name, made, lambda _: made, ("info", name), constant=True, anchor=owner)
 
     return handler
 

@@ -69,7 +69,7 @@ def _constant(frame: Frame, node: ast.Constant) -> Value:
     value = node.value
     if isinstance(value, (bool, int, float, complex)):
         return frame.builder.const(value)
-    return Known(repr(value), value, lambda: value, ("literal", repr(value)), constant=True)
+    return Known(repr(value), value, lambda _: value, ("literal", repr(value)), constant=True)
 
 
 def _name(frame: Frame, node: ast.Name) -> Value:
@@ -243,10 +243,8 @@ def _named_tuple_item(frame: Frame, node: ast.Attribute) -> Value | None:
     fields = getattr(known.value, "_fields", ()) if known else ()
     if known is None or node.attr not in fields:
         return None
-    frame.program.captures.bake(known)
-    return frame.program.captures.value_of(
-        item_of(known, f"[{fields.index(node.attr)}]", getattr(known.value, node.attr))
-    )
+    frame.program.captures.bake_length(known)
+    return frame.program.captures.value_of(item_of(known, fields.index(node.attr)))
 
 
 def _subscript(frame: Frame, node: ast.Subscript) -> Value:
@@ -255,9 +253,9 @@ def _subscript(frame: Frame, node: ast.Subscript) -> Value:
         raise frame.unsupported(node.slice)
     index = evaluate(frame, node.slice)
     if isinstance(owner, Known) and isinstance(owner.value, tuple):
-        frame.program.captures.bake(owner)
-        place = _index(frame, index, len(owner.value), node)
-        return frame.program.captures.value_of(item_of(owner, f"[{place}]", owner.value[place]))
+        count = frame.program.captures.bake_length(owner)
+        place = _index(frame, index, count, node)
+        return frame.program.captures.value_of(item_of(owner, place))
     value = frame.scalar(owner, node.value)
     if isinstance(value.type, StructType):
         if isinstance(index, Known) and isinstance(index.value, str):

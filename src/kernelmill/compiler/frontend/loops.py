@@ -175,8 +175,8 @@ def _items(frame: Frame, node: ast.expr) -> list[Value]:
     value = evaluate(frame, node)
     if isinstance(value, Known) and isinstance(value.value, tuple):
         captures = frame.program.captures
-        captures.bake(value)
-        return [captures.value_of(item_of(value, f"[{i}]", v)) for i, v in enumerate(value.value)]
+        count = captures.bake_length(value)
+        return [captures.value_of(item_of(value, i)) for i in range(count)]
     made = frame.scalar(value, node)
     if not isinstance(made.type, TupleType):
         raise frame.refusal(

@@ -6,16 +6,23 @@ What single statements and expressions become is in `statements.py` and `express
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from kernelmill.compiler import ir
 from kernelmill.compiler.builder import FunctionBuilder
 from kernelmill.compiler.frontend import calls, statements
 from kernelmill.compiler.frontend.frame import Frame
 from kernelmill.compiler.frontend.names import bound_names, parameters
-from kernelmill.compiler.frontend.scope import Captures, Surroundings, item_of
+from kernelmill.compiler.frontend.scope import (
+    Baked,
+    CapturedScalar,
+    Captures,
+    Surroundings,
+    part_of,
+)
 from kernelmill.compiler.frontend.translation import Translation
 from kernelmill.compiler.frontend.values import Binding, Closure, Known, Value, lift
 from kernelmill.compiler.rewrite import rewrite_function
@@ -62,18 +69,26 @@ def translate(function: Callable[..., object], arg_types: Sequence[Type]) -> Tra
     >>> translate(min, [km.float32, km.float32]).program.entry.result
     kernelmill.float32
     """
-    program = ProgramTranslator()
-    entry = program.entry(function, tuple(arg_types))
+    program = ProgramTranslator(function)
+    entry = program.entry(tuple(arg_types))
     made = simplify(ir.Program((*program.functions, entry), program.capture_slots()))
     made, used = _prune(made)
     ir.verify(made)
-    scalars = [program.captures.scalars[i] for i in used]
     limits = _limits(made)
-    captured = tuple(
-        type(s)(s.name, s.type, s.read, limits.get(i, ())) for i, s in enumerate(scalars)
-    )
-    baked = tuple(b for b in program.captures.baked if b.value is not function)
-    return Translation(made, captured, baked)
+    captured = []
+    for slot, former in enumerate(used):
+        known, type_ = program.captures.scalars[former]
+        read = functools.partial(known.read, function)
+        captured.append(CapturedScalar(known.name, type_, read, limits.get(slot, ()), known.read))
+    baked = [
+        Baked(known.name, functools.partial(known.read, function), known.value, known.read)
+        for known in program.captures.baked
+        if known.key != _ENTRY
+    ]
+    return Translation(made, tuple(captured), tuple(baked))
+
+
+_ENTRY: Final = ("entry",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +105,8 @@ class _Callee:
 class ProgramTranslator:
     """Functions, captures and baked objects of one program."""
 
-    def __init__(self) -> None:
+    def __init__(self, root: Callable[..., object]) -> None:
+        self.root = root
         self.captures = Captures()
         self.functions: list[ir.Function] = []
         self._made: dict[Hashable, ir.Function] = {}
@@ -100,10 +116,11 @@ class ProgramTranslator:
 
     # ------------------------------------------------------------------ the entry
 
-    def entry(self, function: Callable[..., object], arg_types: tuple[Type, ...]) -> ir.Function:
+    def entry(self, arg_types: tuple[Type, ...]) -> ir.Function:
         """Translate the function that the user hands over."""
+        function = self.root
         name = getattr(function, "__name__", type(function).__name__)
-        known = Known(name, function, lambda: function, ("entry",))
+        known = Known(name, function, lambda root: root, _ENTRY)
         names = self._entry_names(function, arg_types)
         builder = FunctionBuilder("entry", list(zip(names, arg_types, strict=True)))
         args = [builder.param(i) for i in range(len(arg_types))]
@@ -146,9 +163,9 @@ class ProgramTranslator:
     def capture_slots(self) -> tuple[tuple[str, Type], ...]:
         """Return names and types of the captures, as identifiers without repetition."""
         taken: dict[str, Type] = {}
-        for scalar in self.captures.scalars:
-            plain = "".join(c if c.isalnum() else "_" for c in scalar.name).strip("_")
-            taken[_free(plain, taken)] = scalar.type
+        for known, type_ in self.captures.scalars:
+            plain = "".join(c if c.isalnum() else "_" for c in known.name).strip("_")
+            taken[_free(plain, taken)] = type_
         return tuple(taken.items())
 
     # ------------------------------------------------------------------ functions
@@ -168,9 +185,8 @@ class ProgramTranslator:
             )
         source = find_source(function)
         defaults = self._defaults(function, source)
-        callee = _Callee(
-            function.__name__, source, Surroundings.of(function), {}, ("code", id(code))
-        )
+        surroundings = Surroundings.of(function, rooted=function is self.root)
+        callee = _Callee(function.__name__, source, surroundings, {}, ("code", id(function)))
         return self._call(frame, callee, bind_arguments(callee.name, source, args, defaults))
 
     def call_closure(self, frame: Frame, closure: Closure, args: calls.Arguments) -> Value:
@@ -207,13 +223,21 @@ class ProgramTranslator:
         """Return the default values of a function's arguments: scalars among them are captured."""
         names = [p.name for p in parameters(source.node) if not p.keyword_only]
         values = function.__defaults__ or ()
-        found = dict(zip(names[len(names) - len(values) :], values, strict=True))
-        found.update(function.__kwdefaults__ or {})
-        owner = Known(function.__name__, function, lambda: function, ("default", id(function)))
-        return {
-            name: self.captures.value_of(item_of(owner, f".{name}", value))
-            for name, value in found.items()
-        }
+        rooted = function is self.root
+        owner = Known(
+            function.__name__,
+            function,
+            (lambda root: root) if rooted else (lambda _: function),
+            ("function", id(function)),
+        )
+        found: dict[str, Value] = {}
+        for index, name in enumerate(names[len(names) - len(values) :]):
+            known = part_of(owner, f".{name}", values[index], _default_at(index))
+            found[name] = self.captures.value_of(known)
+        for name, value in (function.__kwdefaults__ or {}).items():
+            known = part_of(owner, f".{name}", value, _keyword_default(name))
+            found[name] = self.captures.value_of(known)
+        return found
 
     def _refuse_recursion(self, callee: _Callee) -> None:
         for position, (identity, _) in enumerate(self._active):
@@ -277,6 +301,14 @@ class ProgramTranslator:
         free = _free(plain, self._names)
         self._names.add(free)
         return free
+
+
+def _default_at(index: int) -> Callable[[Any], object]:
+    return lambda function: function.__defaults__[index]
+
+
+def _keyword_default(name: str) -> Callable[[Any], object]:
+    return lambda function: function.__kwdefaults__[name]
 
 
 def _free(name: str, taken: Mapping[str, object] | set[str]) -> str:

@@ -14,20 +14,29 @@ import operator
 import sys
 import types
 from dataclasses import dataclass, is_dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from kernelmill.compiler import ir
 from kernelmill.compiler.builder import weak_type_of
-from kernelmill.compiler.frontend.values import OBJECTS, Known, Value
+from kernelmill.compiler.frontend.values import OBJECTS, Known, Reader, Value
 from kernelmill.dtypes import DType, StructType, TupleType, Type, dtype_of
 from kernelmill.errors import DTypeError, OperatorError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Mapping
 
-__all__ = ["Baked", "CapturedScalar", "Captures", "Surroundings", "attribute", "captured_type"]
+__all__ = [
+    "Baked",
+    "CapturedScalar",
+    "Captures",
+    "Surroundings",
+    "attribute",
+    "captured_type",
+    "item_of",
+    "part_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,21 +45,27 @@ class CapturedScalar:
 
     `type` is weak for a Python int, float or complex and strong otherwise; `limits` are the integer
     types that a Python int is converted to, whose range its value is checked against at each call.
+    `read_from` reads it for another function of the same code, such as a lambda made again.
     """
 
     name: str
     type: Type
     read: Callable[[], object]
-    limits: tuple[DType, ...] = ()
+    limits: tuple[DType, ...]
+    read_from: Callable[[object], object]
 
 
 @dataclass(frozen=True, slots=True)
 class Baked:
-    """An object that shaped the program: it holds as long as `read()` still gives `value`."""
+    """An object that shaped the program: it holds as long as `read()` still gives `value`.
+
+    `read_from` reads it for another function of the same code.
+    """
 
     name: str
     read: Callable[[], object]
     value: object
+    read_from: Callable[[object], object]
 
 
 def captured_type(value: object) -> Type | None:
@@ -79,33 +94,53 @@ def captured_type(value: object) -> Type | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Surroundings:
-    """What a function sees outside itself: its closure's cells, its globals, the builtins."""
+    """What a function sees outside itself: its closure's cells, its globals, the builtins.
+
+    `rooted` says that the function is the operator itself: its scope is then read through it, so
+    that the translation serves all functions of the same code.
+    """
 
     cells: Mapping[str, types.CellType]
     globals: dict[str, object]
+    rooted: bool = False
 
     @staticmethod
-    def of(function: types.FunctionType) -> Surroundings:
+    def of(function: types.FunctionType, *, rooted: bool) -> Surroundings:
         """Return the surroundings of a Python function."""
         cells = function.__closure__ or ()
-        return Surroundings(
-            dict(zip(function.__code__.co_freevars, cells, strict=True)), function.__globals__
-        )
+        names = function.__code__.co_freevars
+        return Surroundings(dict(zip(names, cells, strict=True)), function.__globals__, rooted)
 
     def find(self, name: str) -> Known | None:
         """Resolve a name as Python does, or return None when it is not defined."""
-        cell = self.cells.get(name)
-        if cell is not None:
-            return _in_cell(name, cell)
-        space = self.globals
+        if name in self.cells:
+            return self._in_cell(name)
+        space, rooted = self.globals, self.rooted
         if name in space:
-            key = ("global", id(space), name)
-            return Known(name, space[name], functools.partial(space.__getitem__, name), key)
+            read = _global_of_root(name) if rooted else lambda _: space[name]
+            return Known(name, space[name], read, ("global", id(space), name))
         found = getattr(builtins, name, _MISSING)
         if found is _MISSING:
             return None
-        read = functools.partial(space.get, name, found)
-        return Known(name, found, read, ("builtin", id(space), name))
+        return Known(name, found, lambda _: space.get(name, found), ("builtin", id(space), name))
+
+    def _in_cell(self, name: str) -> Known:
+        cell = self.cells[name]
+        try:
+            value = cell.cell_contents
+        except ValueError:
+            raise OperatorError(
+                f"`{name}` of the enclosing function has no value yet",
+                hint=f"set `{name}` before the operator is used",
+            ) from None
+        if self.rooted:
+            read = _cell_of_root(list(self.cells).index(name))
+        else:
+
+            def read(_: object) -> object:
+                return cell.cell_contents
+
+        return Known(name, value, read, ("cell", id(cell)))
 
     def names(self) -> Iterator[str]:
         """Yield all names that are defined here, for suggestions."""
@@ -117,15 +152,18 @@ class Surroundings:
 _MISSING: Final = object()
 
 
-def _in_cell(name: str, cell: types.CellType) -> Known:
-    try:
-        value = cell.cell_contents
-    except ValueError:
-        raise OperatorError(
-            f"`{name}` of the enclosing function has no value yet",
-            hint=f"set `{name}` before the operator is used",
-        ) from None
-    return Known(name, value, lambda: cell.cell_contents, ("cell", id(cell)))
+def _cell_of_root(index: int) -> Reader:
+    def read(root: Any) -> object:  # Any: the operator's Python function
+        return root.__closure__[index].cell_contents
+
+    return read
+
+
+def _global_of_root(name: str) -> Reader:
+    def read(root: Any) -> object:  # Any: the operator's Python function
+        return root.__globals__[name]
+
+    return read
 
 
 def nearest(name: str, names: Iterator[str] | list[str]) -> str:
@@ -149,14 +187,19 @@ def attribute(owner: Known, name: str) -> Known:
     Raises OperatorError when there is none, or when reading it could run a property.
     """
     value = _plain_attribute(owner, name)
-    parent = owner.read
     full = f"{owner.name}.{name}"
-    fixed = owner.constant or any(owner.value is m for m in _constant_modules())
-    if isinstance(owner.value, (np.finfo, np.iinfo)) or fixed:
-        return Known(full, value, lambda: value, ("constant", full), constant=True, anchor=owner)
-    # A bound method is a new object each time: the object it is bound to is checked instead.
-    anchor = owner if isinstance(value, types.MethodType) else None
-    return Known(full, value, lambda: getattr(parent(), name), (owner.key, name), anchor=anchor)
+    module = any(owner.value is m for m in _constant_modules())
+    if owner.constant or module or isinstance(owner.value, (np.finfo, np.iinfo)):
+        return Known(full, value, lambda _: value, ("constant", full), constant=True, anchor=owner)
+    return part_of(owner, f".{name}", value, operator.attrgetter(name))
+
+
+def part_of(owner: Known, label: str, value: object, step: Callable[[Any], object]) -> Known:
+    """Return a part of an object that `step` takes from it; a part of a constant is constant."""
+    parent, full = owner.read, f"{owner.name}{label}"
+    if owner.constant:
+        return Known(full, value, lambda _: value, ("constant", full), constant=True, anchor=owner)
+    return Known(full, value, lambda root: step(parent(root)), (owner.key, label))
 
 
 def _plain_attribute(owner: Known, name: str) -> object:
@@ -205,8 +248,8 @@ class Captures:
     """The captured scalars and baked objects of one program, by the place where they were found."""
 
     def __init__(self) -> None:
-        self.scalars: list[CapturedScalar] = []
-        self.baked: list[Baked] = []
+        self.scalars: list[tuple[Known, Type]] = []
+        self.baked: list[Known] = []
         self._slots: dict[Hashable, int] = {}
         self._seen: set[Hashable] = set()
 
@@ -217,7 +260,7 @@ class Captures:
             root = root.anchor
         if root.key not in self._seen:
             self._seen.add(root.key)
-            self.baked.append(Baked(root.name, root.read, root.value))
+            self.baked.append(root)
         return known.value
 
     def value_of(self, known: Known) -> Value:
@@ -240,38 +283,38 @@ class Captures:
         slot = self._slots.get(known.key)
         if slot is None:
             slot = self._slots[known.key] = len(self.scalars)
-            self.scalars.append(CapturedScalar(known.name, type_, known.read))
-        return ir.Capture(slot, self.scalars[slot].type)
+            self.scalars.append((known, type_))
+        return ir.Capture(slot, self.scalars[slot][1])
 
     def _struct(self, known: Known, type_: StructType) -> Value:
-        """Bake a struct by identity, and capture its fields one by one."""
-        self.bake(known)
-        parts = [
-            self._part(known, f".{f.name}", getattr(known.value, f.name)) for f in type_.fields
-        ]
+        """Bake the class of a struct, and capture its fields one by one."""
+        self.bake(part_of(known, ".__class__", type(known.value), type))
+        names = [f.name for f in type_.fields]
+        parts = [self.value_of(attribute(known, name)) for name in names]
         values = tuple(p for p in parts if not isinstance(p, OBJECTS))
         return ir.MakeStruct(values, type_) if len(values) == len(parts) else known
 
     def _tuple(self, known: Known, items: tuple[object, ...]) -> Value:
-        """Bake a tuple by identity, and capture its scalars one by one."""
-        parts = [self._part(known, f"[{i}]", item) for i, item in enumerate(items)]
+        """Bake the length of a tuple, and capture its scalars one by one."""
+        parts = [self.value_of(item_of(known, i)) for i in range(len(items))]
         values = tuple(p for p in parts if not isinstance(p, OBJECTS))
         if len(values) < len(parts):
             return known
-        self.bake(known)
+        self.bake_length(known)
         return ir.MakeTuple(values, TupleType(tuple(v.type for v in values)))
 
-    def _part(self, known: Known, label: str, value: object) -> Value:
-        return self.value_of(item_of(known, label, value))
+    def bake_length(self, known: Known) -> int:
+        """Note that the program depends on the length of a tuple; return it."""
+        assert isinstance(known.value, tuple)
+        self.bake(part_of(known, ".__len__", len(known.value), _length))
+        return len(known.value)
 
 
-def item_of(known: Known, label: str, value: object) -> Known:
-    """Return a part of an immutable object, which cannot change while the object is the same."""
-    return Known(
-        f"{known.name}{label}",
-        value,
-        lambda: value,
-        (known.key, label),
-        constant=known.constant,
-        anchor=known,
-    )
+def _length(found: object) -> int | None:
+    return len(found) if isinstance(found, tuple) else None
+
+
+def item_of(known: Known, index: int) -> Known:
+    """Return an item of a tuple."""
+    assert isinstance(known.value, tuple)
+    return part_of(known, f"[{index}]", known.value[index], operator.itemgetter(index))

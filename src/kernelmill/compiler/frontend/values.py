@@ -20,6 +20,7 @@ __all__ = [
     "Closure",
     "Conflict",
     "Known",
+    "Reader",
     "Unbound",
     "Value",
     "is_leaf",
@@ -29,17 +30,21 @@ __all__ = [
 ]
 
 
+Reader: TypeAlias = "Callable[[object], object]"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Known:
     """A Python object: a function, module, dtype, struct class, or a scalar not yet captured.
 
-    `key` tells where it was found, so that one place gives one capture; `anchor` is the object
-    whose identity decides whether the translation still holds, `constant` that its value does.
+    `read` finds it again, starting from the callable that is the operator; `key` tells where it was
+    found, so that one place gives one capture. A `constant` never changes as long as its `anchor`,
+    usually a module, is the same object.
     """
 
     name: str
     value: object
-    read: Callable[[], object]
+    read: Reader
     key: Hashable
     constant: bool = False
     anchor: Known | None = None
