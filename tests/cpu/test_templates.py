@@ -275,13 +275,13 @@ def maximum(a, b):
 
 # name: (base class and members of the functor, the same in Python, commutative)
 FOLDS = {
-    "add": ("km::add<{a}>", "", np.add, True),
-    "multiply": ("km::multiply<{a}>", "", np.multiply, True),
-    "minimum": ("km::minimum<{a}>", "", minimum, True),
-    "maximum": ("km::maximum<{a}>", "", maximum, True),
-    "and": ("km::bitwise_and<{a}>", "", np.bitwise_and, True),
-    "or": ("km::bitwise_or<{a}>", "", np.bitwise_or, True),
-    "xor": ("km::bitwise_xor<{a}>", "", np.bitwise_xor, True),
+    "add": ("km::fold::add<{a}>", "", np.add, True),
+    "multiply": ("km::fold::multiply<{a}>", "", np.multiply, True),
+    "minimum": ("km::fold::minimum<{a}>", "", minimum, True),
+    "maximum": ("km::fold::maximum<{a}>", "", maximum, True),
+    "and": ("km::fold::bitwise_and<{a}>", "", np.bitwise_and, True),
+    "or": ("km::fold::bitwise_or<{a}>", "", np.bitwise_or, True),
+    "xor": ("km::fold::bitwise_xor<{a}>", "", np.bitwise_xor, True),
     "own": (
         "km::scalar_fold<{a}>",
         "KM_INL {a} operator()({a} a, {a} b) const {{ return a + b * ({a})2; }}",

@@ -36,6 +36,15 @@
 #pragma GCC diagnostic ignored "-Wpacked-not-aligned"  // f16 and bf16 inside packed structs are meant
 #endif
 
+// Keeps a vector value as it is: the compiler does not look through it when it combines operations.
+#if defined(__x86_64__) && defined(__AVX512F__)
+#define KM_OPAQUE(x) __asm__("" : "+v"(x))
+#elif defined(__x86_64__)
+#define KM_OPAQUE(x) __asm__("" : "+x"(x))
+#else
+#define KM_OPAQUE(x) (void)(x)
+#endif
+
 namespace km {
 
 typedef __INT8_TYPE__ i8;

@@ -28,6 +28,8 @@ struct vector_fold {
   static constexpr bool vectors = true, ordered = false;
 };
 
+namespace fold {
+
 template <class T>
 struct add : vector_fold<T, typename unsigned_of<T>::type> {
   typedef typename unsigned_of<T>::type U;
@@ -47,12 +49,20 @@ struct multiply : vector_fold<T, typename unsigned_of<T>::type> {
 template <class T>
 struct minimum : vector_fold<T, T> {
   KM_INL T operator()(T a, T b) const { return ((a < b) | (a != a)) ? a : b; }
-  template <class V> KM_INL V vec(V a, V b) const { return ((a < b) | (a != a)) ? a : b; }
+  template <class V> KM_INL V vec(V a, V b) const {
+    V least = a < b ? a : b;  // one instruction: b where the two are equal or unordered
+    KM_OPAQUE(least);
+    return a != a ? a : least;
+  }
 };
 template <class T>
 struct maximum : vector_fold<T, T> {
   KM_INL T operator()(T a, T b) const { return ((a > b) | (a != a)) ? a : b; }
-  template <class V> KM_INL V vec(V a, V b) const { return ((a > b) | (a != a)) ? a : b; }
+  template <class V> KM_INL V vec(V a, V b) const {
+    V most = a > b ? a : b;
+    KM_OPAQUE(most);
+    return a != a ? a : most;
+  }
 };
 template <class T>
 struct bitwise_and : vector_fold<T, T> {
@@ -69,5 +79,7 @@ struct bitwise_xor : vector_fold<T, T> {
   KM_INL T operator()(T a, T b) const { return (T)(a ^ b); }
   template <class V> KM_INL V vec(V a, V b) const { return a ^ b; }
 };
+
+}  // namespace fold
 
 }  // namespace km

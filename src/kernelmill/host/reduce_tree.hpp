@@ -27,17 +27,18 @@ struct same {
 template <class Map, int K, int N, class F, class... I>
 struct tree_base {
   typedef typename F::acc A;
+  static constexpr int values = Map::plain ? 1 : N;  // km::same feeds its one value to every fold
   template <class... R>
-  static KM_INL A value(const Map& map, i64 i, const R&... from) { return result<K, N>(map(from[i]...)); }
+  static KM_INL A value(const Map& map, i64 i, const R&... from) { return result<K, values>(map(from[i]...)); }
 
   // acc[j] = value(j), or f(acc[j], value(j)).
   static KM_INL void sweep(const Map map, const F f, A* KM_R acc, i64 n, bool seed, reader<I>... from) {
     if (seed) {
       KM_IVDEP
-      for (i64 j = 0; j < n; j++) acc[j] = result<K, N>(map(from[j]...));
+      for (i64 j = 0; j < n; j++) acc[j] = value(map, j, from...);
     } else {
       KM_IVDEP
-      for (i64 j = 0; j < n; j++) acc[j] = f(acc[j], result<K, N>(map(from[j]...)));
+      for (i64 j = 0; j < n; j++) acc[j] = f(acc[j], value(map, j, from...));
     }
   }
   template <int... J>
@@ -77,17 +78,7 @@ struct lane_tree : tree_base<Map, K, N, F, I...> {
       KM_UNROLL_ALL
       for (int r = 0; r < R; r++) __builtin_memcpy((char*)acc + r * B, &a[r], B);
     } else {
-      i64 i = 0;
-      for (; count >= 4; count -= 4, i += 4 * L) {
-        KM_IVDEP
-        for (i64 j = 0; j < L; j++) {
-          A a = acc[j];
-          KM_UNROLL_ALL
-          for (int b = 0; b < 4; b++) a = f(a, base::value(map, i + b * L + j, from...));
-          acc[j] = a;
-        }
-      }
-      for (; count > 0; count--, i += L) {
+      for (i64 i = 0; count > 0; count--, i += L) {
         KM_IVDEP
         for (i64 j = 0; j < L; j++) acc[j] = f(acc[j], base::value(map, i + j, from...));
       }
