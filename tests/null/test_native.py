@@ -16,17 +16,29 @@ import pytest
 from kernelmill import _native_py
 from kernelmill.config import get_config, override
 from kernelmill.runtime.native import native, native_status
-from native_fixtures import F4, F8, MODULES, Recorder, _native, growth, pointer, readonly
+from native_fixtures import (
+    F4,
+    F8,
+    MODULES,
+    Recorder,
+    _native,
+    growth,
+    needs_extension,
+    pointer,
+    readonly,
+)
 
 
 @pytest.fixture(autouse=True)
 def _restore_threads():
-    before = _native.thread_count(), _native_py.thread_count()
+    modules = [m for m in (_native, _native_py) if m is not None]
+    before = [m.thread_count() for m in modules]
     yield
-    _native.configure(before[0])
-    _native_py.configure(before[1])
+    for module, threads in zip(modules, before, strict=True):
+        module.configure(threads)
 
 
+@needs_extension
 def test_both_modules_have_the_same_names():
     names = {n for n in dir(_native) if not n.startswith("_")}
     assert names == set(_native_py.__all__) - {"use_pool"}
@@ -199,8 +211,12 @@ def test_launcher_chooses_threads_by_size(module, n, options, threads, pool_libr
 
 @pytest.fixture
 def pool_library():
-    """The twin asks for the compiled pool when a kernel wants threads: any library will do here."""
-    _native_py.use_pool(lambda: _native.__file__)
+    """Give the twin its pool: the extension has one inside, else it is compiled and cached."""
+    if _native is not None:
+        _native_py.use_pool(lambda: _native.__file__)
+    else:
+        with override(native=False):
+            native()
 
 
 @MODULES
@@ -363,6 +379,7 @@ def test_call_refuses_too_many_dimensions_and_operands(module):
 # --------------------------------------------------------------------------------------- choice
 
 
+@needs_extension
 def test_the_setting_chooses_between_extension_and_twin():
     with override(native=True):
         assert native() is _native
@@ -400,4 +417,4 @@ def test_the_twin_serves_where_the_extension_is_absent():
 
 def test_the_settings_are_back_after_these_tests():
     native()
-    assert _native.thread_count() == get_config().threads()
+    assert native().thread_count() == get_config().threads()
