@@ -1,1 +1,222 @@
-"""kernelmill: write, run, build, version, lock and ship compute kernels from Python."""
+"""kernelmill: write, run, build, version, lock and ship compute kernels from Python.
+
+>>> import numpy as np, kernelmill as km
+>>> x = np.arange(4, dtype=np.float32)
+>>> km.transform(x, lambda v: 2 * v + 1)
+array([1., 3., 5., 7.], dtype=float32)
+>>> km.reduce(x, km.maximum)
+np.float32(3.0)
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from kernelmill.algorithms.capabilities import capabilities
+    from kernelmill.algorithms.plan import Plan
+    from kernelmill.algorithms.reduce import reduce, transform_reduce
+    from kernelmill.algorithms.transform import transform
+    from kernelmill.compiler.functions import (
+        clz,
+        ctz,
+        erf,
+        erfc,
+        fma,
+        lgamma,
+        popcount,
+        rsqrt,
+        tgamma,
+    )
+    from kernelmill.compiler.op import (
+        Op,
+        add,
+        bitwise_and,
+        bitwise_or,
+        bitwise_xor,
+        logical_and,
+        logical_or,
+        maximum,
+        minimum,
+        multiply,
+        op,
+    )
+    from kernelmill.dtypes import (
+        bfloat16,
+        bool_,
+        complex64,
+        complex128,
+        dtype_of,
+        float16,
+        float32,
+        float64,
+        int8,
+        int16,
+        int32,
+        int64,
+        struct,
+        uint8,
+        uint16,
+        uint32,
+        uint64,
+    )
+    from kernelmill.errors import (
+        ArgumentError,
+        CacheWarning,
+        CompileError,
+        ConfigError,
+        DeviceError,
+        DTypeError,
+        KernelmillError,
+        MissingExtraError,
+        NotImplementedHere,
+        OperatorError,
+        ShapeError,
+        ToolchainError,
+    )
+    from kernelmill.runtime.devices import Device, set_default_device
+
+__version__ = "0.1.0"
+
+# Where each public name lives. A name is imported when it is first used: `import kernelmill`
+# costs next to nothing.
+_HOMES: Final = {
+    "kernelmill.algorithms.capabilities": ("capabilities",),
+    "kernelmill.algorithms.plan": ("Plan",),
+    "kernelmill.algorithms.reduce": ("reduce", "transform_reduce"),
+    "kernelmill.algorithms.transform": ("transform",),
+    "kernelmill.compiler.functions": (
+        "clz",
+        "ctz",
+        "erf",
+        "erfc",
+        "fma",
+        "lgamma",
+        "popcount",
+        "rsqrt",
+        "tgamma",
+    ),
+    "kernelmill.compiler.op": (
+        "Op",
+        "add",
+        "bitwise_and",
+        "bitwise_or",
+        "bitwise_xor",
+        "logical_and",
+        "logical_or",
+        "maximum",
+        "minimum",
+        "multiply",
+        "op",
+    ),
+    "kernelmill.dtypes": (
+        "bfloat16",
+        "bool_",
+        "complex64",
+        "complex128",
+        "dtype_of",
+        "float16",
+        "float32",
+        "float64",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "struct",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+    ),
+    "kernelmill.errors": (
+        "ArgumentError",
+        "CacheWarning",
+        "CompileError",
+        "ConfigError",
+        "DTypeError",
+        "DeviceError",
+        "KernelmillError",
+        "MissingExtraError",
+        "NotImplementedHere",
+        "OperatorError",
+        "ShapeError",
+        "ToolchainError",
+    ),
+    "kernelmill.runtime.devices": ("Device", "set_default_device"),
+}
+_HOME_OF: Final = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "ArgumentError",
+    "CacheWarning",
+    "CompileError",
+    "ConfigError",
+    "DTypeError",
+    "Device",
+    "DeviceError",
+    "KernelmillError",
+    "MissingExtraError",
+    "NotImplementedHere",
+    "Op",
+    "OperatorError",
+    "Plan",
+    "ShapeError",
+    "ToolchainError",
+    "add",
+    "bfloat16",
+    "bitwise_and",
+    "bitwise_or",
+    "bitwise_xor",
+    "bool_",
+    "capabilities",
+    "clz",
+    "complex64",
+    "complex128",
+    "ctz",
+    "dtype_of",
+    "erf",
+    "erfc",
+    "float16",
+    "float32",
+    "float64",
+    "fma",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "lgamma",
+    "logical_and",
+    "logical_or",
+    "maximum",
+    "minimum",
+    "multiply",
+    "op",
+    "popcount",
+    "reduce",
+    "rsqrt",
+    "set_default_device",
+    "struct",
+    "tgamma",
+    "transform",
+    "transform_reduce",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name from its home (PEP 562)."""
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'kernelmill' has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """List the public names, imported or not."""
+    return sorted({*globals(), *__all__})

@@ -42,7 +42,17 @@ class Argument:
         """Shape, strides and itemsize."""
         return Operand(self.view.shape, self.view.strides, self.view.dtype.itemsize)
 
-    def apart_from(self, outputs: Sequence[Argument]) -> Argument:
+    def on_axes(self, axes: Sequence[int]) -> Argument:
+        """Return the argument with these axes only; the others have extent 1."""
+        view = self.view
+        kept = replace(
+            view,
+            shape=tuple(view.shape[a] for a in axes),
+            strides=tuple(view.strides[a] for a in axes),
+        )
+        return replace(self, view=kept)
+
+    def apart_from(self, outputs: Sequence[Argument], *, elementwise: bool = True) -> Argument:
         """Return the argument, copied if an output overlaps it other than element for element."""
         for output in outputs:
             mine, theirs = self.view, output.view
@@ -52,7 +62,7 @@ class Argument:
                 theirs.strides,
                 theirs.dtype.itemsize,
             )
-            if not same and may_overlap(mine, theirs):
+            if not (same and elementwise) and may_overlap(mine, theirs):
                 if events.active:
                     events.emit(
                         "copy", self.name, device="cpu", bytes=mine.nbytes, reason="overlap"
@@ -116,11 +126,14 @@ def outputs_of(
     dtypes: tuple[DType | StructType, ...],
     shape: tuple[int, ...],
     inputs: Sequence[Argument],
+    *,
+    exact: bool = False,
 ) -> tuple[list[Argument], Any]:
     """Return the outputs as arguments, and what the user gets; new arrays where `out` is None.
 
-    Raises ShapeError when a given output has another shape than the inputs broadcast to, and
-    ArgumentError when two outputs overlap.
+    `exact` asks for that very shape; without it an output may be larger, and inputs broadcast to it.
+    Raises ShapeError when a given output has a shape that does not do, and ArgumentError when two
+    outputs overlap.
     """
     if out is None:
         made = tuple(_new(shape, dtype, inputs) for dtype in dtypes)
@@ -132,16 +145,17 @@ def outputs_of(
         for i, array in enumerate(given)
     ]
     for i, output in enumerate(views):
-        _check_shape(output, shape)
+        _check_shape(output, shape, exact=exact)
         for other in views[:i]:
             if may_overlap(output.view, other.view):
                 raise ArgumentError(f"`{other.name}` and `{output.name}` overlap")
     return views, out
 
 
-def _check_shape(output: Argument, shape: tuple[int, ...]) -> None:
-    """An output may be larger than what the inputs broadcast to, never smaller."""
+def _check_shape(output: Argument, shape: tuple[int, ...], *, exact: bool) -> None:
     found = output.view.shape
+    if exact and found != shape:
+        raise ShapeError(f"`{output.name}` has shape {found}, the result has {shape}")
     lead = len(found) - len(shape)
     fits = lead >= 0 and all(n in (1, m) for n, m in zip(shape, found[lead:], strict=True))
     if not fits:
@@ -152,9 +166,10 @@ def _new(
     shape: tuple[int, ...], dtype: DType | StructType, inputs: Sequence[Argument]
 ) -> Any:  # Any: an array of whatever library
     """Return a new array in the library of the first array, in the memory order of the inputs."""
-    arrays = [a for a in inputs if not a.is_weak]
+    arrays = [a for a in inputs if not a.is_weak and len(a.view.shape) == len(shape)]
+    arrays = arrays or [a for a in inputs if not a.is_weak]
     library = arrays[0].view.library
-    order = memory_order(shape, [a.operand for a in arrays])
+    order = memory_order(shape, [a.operand for a in arrays if len(a.view.shape) <= len(shape)])
     if order == tuple(range(len(shape))):
         return empty_like_library(shape, dtype, library)
     made = empty_like_library(tuple(shape[axis] for axis in order), dtype, library)

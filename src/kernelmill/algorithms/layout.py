@@ -5,7 +5,6 @@ Pure arithmetic on tuples; no arrays and no pointers live here. Strides are in b
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MAX_DIMS",
+    "Form",
     "Layout",
     "Operand",
     "Pattern",
@@ -54,14 +54,22 @@ class Layout:
     patterns: tuple[Pattern, ...]
 
 
+Form: TypeAlias = Literal["rows", "runs", "columns"]
+
+
 @dataclass(frozen=True, slots=True)
 class ReductionLayout:
-    """The loop nest of a reduction: kept dimensions, then reduced ones, each outermost first."""
+    """The loop nest of a reduction: kept dimensions, then reduced ones in the order of the tree.
 
-    kept: tuple[int, ...]
-    reduced: tuple[int, ...]
-    kept_strides: tuple[tuple[int, ...], ...]
-    reduced_strides: tuple[tuple[int, ...], ...]
+    In the form "columns" the innermost dimension is a kept one, after the reduced ones. `kept`
+    counts the kept dimensions before the reduced ones; `patterns` are those of the inputs.
+    """
+
+    form: Form
+    shape: tuple[int, ...]
+    kept: int
+    strides: tuple[tuple[int, ...], ...]
+    patterns: tuple[Pattern, ...]
 
 
 def broadcast(names: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
@@ -206,31 +214,48 @@ def normalize_axes(axis: int | Sequence[int] | None, rank: int) -> tuple[int, ..
 
 
 def reduction(
-    shape: tuple[int, ...], axes: tuple[int, ...], operands: Sequence[Operand], *, ordered: bool
+    shape: tuple[int, ...],
+    axes: tuple[int, ...],
+    inputs: Sequence[Operand],
+    outputs: Sequence[Operand],
+    *,
+    ordered: bool,
 ) -> ReductionLayout:
-    """Return the loop nest of a reduction of `operands`, broadcast to `shape`, over `axes`.
+    """Return the loop nest of a reduction over `axes` of inputs that broadcast to `shape`.
 
-    The order of the elements is part of the result: memory order of the first operands unless
-    `ordered`, which asks for the logical order of the axes.
+    Outputs have the shape of the kept axes. The order of the elements is part of the result: memory
+    order of the inputs, unless `ordered` asks for the logical order of the axes.
     """
-    spread = [_spread(o, len(shape)) for o in operands]
-    by_stride = _by_stride(shape, operands)
-    reduced = [a for a in (axes if ordered else by_stride) if a in axes and shape[a] != 1]
-    kept = [a for a in range(len(shape)) if a not in axes]
-    parts = []
-    for group in (kept, reduced):
-        parts.append(_merge([(shape[a], tuple(s[a] for s in spread)) for a in group]))
-        _check_rank(len(parts[-1]), len(shape))
-    kept_dims, reduced_dims = parts
-    count = range(len(operands))
-    return ReductionLayout(
-        tuple(n for n, _ in kept_dims),
-        tuple(n for n, _ in reduced_dims),
-        tuple(tuple(s[k] for _, s in kept_dims) for k in count),
-        tuple(tuple(s[k] for _, s in reduced_dims) for k in count),
+    kept_axes = [a for a in range(len(shape)) if a not in axes]
+    spread = [_spread(o, len(shape)) for o in inputs]
+    spread += [_on_axes(o, kept_axes, len(shape)) for o in outputs]
+    by_stride = [a for a in _by_stride(shape, inputs) if shape[a] != 1]
+    reduced_axes = [a for a in (axes if ordered else by_stride) if a in axes and shape[a] != 1]
+    kept, reduced = (
+        _merge([(shape[a], tuple(s[a] for s in spread)) for a in group])
+        for group in ([a for a in by_stride if a in kept_axes], reduced_axes)
     )
+    reduced = reduced or [(1, (0,) * len(spread))]
+    _check_rank(len(kept) + len(reduced), len(shape))
+    form, dimensions, before = _arrange(kept, reduced)
+    strides = tuple(tuple(s[k] for _, s in dimensions) for k in range(len(spread)))
+    extents = tuple(n for n, _ in dimensions)
+    patterns = tuple(
+        _pattern(extents, strides[k], o.itemsize, may_tile=False) for k, o in enumerate(inputs)
+    )
+    return ReductionLayout(form, extents, before, strides, patterns)
 
 
-def count(shape: Sequence[int]) -> int:
-    """Return the number of elements."""
-    return math.prod(shape)
+def _on_axes(operand: Operand, axes: Sequence[int], rank: int) -> tuple[int, ...]:
+    """Return strides in `rank` dimensions of an array that has only `axes`; 0 along the others."""
+    strides = [0] * rank
+    for axis, stride in zip(axes, operand.strides, strict=True):
+        strides[axis] = stride
+    return tuple(strides)
+
+
+def _arrange(kept: list[Dimension], reduced: list[Dimension]) -> tuple[Form, list[Dimension], int]:
+    """Choose the form; many columns at once where a kept dimension lies closer in memory."""
+    if kept and abs(kept[-1][1][0]) < abs(reduced[-1][1][0]):
+        return "columns", [*kept[:-1], *reduced, kept[-1]], len(kept) - 1
+    return ("rows" if len(reduced) == 1 else "runs"), [*kept, *reduced], len(kept)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from kernelmill import events
 from kernelmill.compiler import ir
 from kernelmill.errors import ArgumentError
-from kernelmill.runtime.backend import Kernel, KernelSource, Launch
+from kernelmill.runtime.backend import FLAG_STREAM, Kernel, KernelSource, Launch
 from kernelmill.runtime.devices import current_backend
 from kernelmill.runtime.native import native, stream_threshold
 
@@ -103,6 +103,15 @@ def _expression_flops(node: ir.Expr, callees: dict[str, int]) -> int:
 _CAPTURE_ALIGNMENT: Final = 16
 
 
+def aligned(block: bytes) -> bytes:
+    """Return a block of packed scalars, filled up to where the next one may start."""
+    return block.ljust(_whole(len(block)), b"\0")
+
+
+def _whole(size: int) -> int:
+    return -(-size // _CAPTURE_ALIGNMENT) * _CAPTURE_ALIGNMENT
+
+
 @dataclass(frozen=True, slots=True)
 class Scope:
     """The operators of one kernel, and where the captured scalars of each lie in its block."""
@@ -121,14 +130,13 @@ class Scope:
         found, offset = [], 0
         for operator in self.operators:
             found.append(offset)
-            offset += -(-operator.packer.size // _CAPTURE_ALIGNMENT) * _CAPTURE_ALIGNMENT
+            offset += _whole(operator.packer.size)
         return tuple(found)
 
     @property
     def size(self) -> int:
         """Bytes of the whole block; 0 when nothing is captured."""
-        unit = _CAPTURE_ALIGNMENT
-        return sum(-(-o.packer.size // unit) * unit for o in self.operators)
+        return sum(_whole(o.packer.size) for o in self.operators)
 
     def read(self, functions: Sequence[object]) -> bytes | None:
         """Pack the captured scalars of these functions; None when their scope has changed type."""
@@ -136,8 +144,7 @@ class Scope:
         for operator, function in zip(self.operators, functions, strict=True):
             if not operator.is_current(function):
                 return None
-            packed = operator.pack(function)
-            block += packed.ljust(-(-len(packed) // _CAPTURE_ALIGNMENT) * _CAPTURE_ALIGNMENT, b"\0")
+            block += aligned(operator.pack(function))
         return block
 
 
@@ -173,7 +180,9 @@ def build(
 class Bound:
     """One call, ready to launch: a kernel and the operands it runs on, inputs first.
 
-    `elements` is the number of elements read; `result` is what the user gets.
+    `elements` is the number of elements read, `tail` what follows the captured scalars, `flags` is
+    None where the size of the arrays decides whether to stream. `result` is what the user gets,
+    0-d NumPy arrays as scalars where `scalar` says so.
     """
 
     built: Built
@@ -184,6 +193,19 @@ class Bound:
     elements: int
     workspace: int
     result: Any = field(repr=False)  # Any: an array of the input's library, or a tuple of them
+    flags: int | None = None
+    tail: bytes = b""
+    scalar: bool = False
+
+    @property
+    def unwrapped(self) -> Any:  # Any: as `result`
+        """What the user gets."""
+        return unwrapped(self.result) if self.scalar else self.result
+
+
+def unwrapped(result: Any) -> Any:  # Any: an array, or a tuple of them
+    """Return 0-d NumPy arrays as NumPy scalars."""
+    return tuple(r[()] for r in result) if type(result) is tuple else result[()]
 
 
 def execute(bound: Bound) -> Any:  # Any: as `Bound.result`
@@ -197,19 +219,20 @@ def execute(bound: Bound) -> Any:  # Any: as `Bound.result`
         backend.launch(built.kernel, _launch(bound, captures))
         if events.active:
             _report(bound, backend.name, time.perf_counter() - start)
-    return bound.result
+    return bound.unwrapped
 
 
 def _launch(bound: Bound, captures: bytes) -> Launch:
     cost, elements = bound.built.cost, bound.elements
+    streams = FLAG_STREAM if cost.bytes * elements > stream_threshold() else 0
     return Launch(
         shape=bound.shape,
         pointers=tuple(v.ptr for v in bound.views),
         strides=bound.strides,
-        captures=captures,
+        captures=captures + bound.tail,
         workspace=bound.workspace,
         threads=max(1, min(native().thread_count(), 1 + elements // cost.serial_below)),
-        streaming=cost.bytes * elements > stream_threshold(),
+        flags=streams if bound.flags is None else bound.flags,
         release_gil=elements * cost.seconds > _WORTH_A_THREAD,
     )
 
@@ -244,7 +267,7 @@ class Plan:
     arrays of the dtypes and the layout it was prepared for.
     """
 
-    __slots__ = ("_allocate", "_launcher", "_outputs", "_prepare", "built", "functions")
+    __slots__ = ("_allocate", "_launcher", "_prepare", "_scalar", "_static", "built", "functions")
 
     def __init__(
         self,
@@ -252,15 +275,15 @@ class Plan:
         prepare: Prepare,
         *,
         launcher: Callable[..., bool] | None,
-        outputs: int,
         allocate: Callable[[tuple[Any, ...]], Any] | None,
     ) -> None:
         self.built = bound.built
         self.functions = bound.functions
         self._prepare = prepare
         self._launcher = launcher
-        self._outputs = outputs
         self._allocate = allocate
+        self._scalar = bound.scalar
+        self._static = bound.built.scope.is_static
 
     def __call__(self, *inputs: Any, out: Any = None) -> Any:
         """Run the plan.
@@ -277,7 +300,7 @@ class Plan:
         ArgumentError
             The arrays need another kernel than the plan holds.
         """
-        if not events.active and self._launcher is not None:
+        if not events.active:
             done = self.try_launch(self.functions, inputs, out)
             if done is not None:
                 return done
@@ -297,21 +320,22 @@ class Plan:
 
     def try_launch(self, functions: tuple[object, ...], inputs: tuple[Any, ...], out: Any) -> Any:
         """Launch on the native path; None when the arrays or the scope need the general one."""
+        launcher, made = self._launcher, out
+        if launcher is None:
+            return None
         if out is None:
-            if self._allocate is None:
+            made = self._allocate(inputs) if self._allocate is not None else None
+            if made is None:
                 return None
-            out = self._allocate(inputs)
-            if out is None:
-                return None
-        outputs = out if type(out) is tuple else (out,)
-        launcher = self._launcher
-        assert launcher is not None
-        if self.built.scope.is_static:
+        outputs = made if type(made) is tuple else (made,)
+        if self._static:
             done = launcher(*inputs, *outputs)
         else:
             captures = self.built.scope.read(functions)
             done = captures is not None and launcher(*inputs, *outputs, captures)
-        return out if done else None
+        if not done:
+            return None
+        return unwrapped(made) if out is None and self._scalar else made
 
     @property
     def source(self) -> str:

@@ -232,7 +232,7 @@ def _plan(op: Op, bound: Bound) -> Plan:
             serial_below=bound.built.cost.serial_below,
         )
     allocate = partial(_allocate, dtypes[-1].to_numpy()) if launcher and outputs == 1 else None
-    return Plan(bound, partial(_prepare, op), launcher=launcher, outputs=outputs, allocate=allocate)
+    return Plan(bound, partial(_prepare, op), launcher=launcher, allocate=allocate)
 
 
 def _allocate(dtype: np.dtype[Any], inputs: tuple[Any, ...]) -> np.ndarray[Any, Any] | None:

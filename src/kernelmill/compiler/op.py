@@ -24,7 +24,17 @@ from kernelmill.errors import ArgumentError, DTypeError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["WELL_KNOWN", "Op", "Specialized", "as_op", "op", "pack_format", "root_of", "specialize"]
+__all__ = [
+    "WELL_KNOWN",
+    "Op",
+    "Specialized",
+    "add",
+    "as_op",
+    "op",
+    "pack_format",
+    "root_of",
+    "specialize",
+]
 
 Identity: TypeAlias = "Callable[[DType], bool | int | float] | None"
 
@@ -174,6 +184,16 @@ WELL_KNOWN: Final[dict[str, Op]] = {
     "bitwise_or": Op(np.bitwise_or, "bitwise_or", True, _constant(0)),  # noqa: FBT003
     "bitwise_xor": Op(np.bitwise_xor, "bitwise_xor", True, _constant(0)),  # noqa: FBT003
 }
+add = WELL_KNOWN["add"]
+multiply = WELL_KNOWN["multiply"]
+minimum = WELL_KNOWN["minimum"]
+maximum = WELL_KNOWN["maximum"]
+logical_and = WELL_KNOWN["logical_and"]
+logical_or = WELL_KNOWN["logical_or"]
+bitwise_and = WELL_KNOWN["bitwise_and"]
+bitwise_or = WELL_KNOWN["bitwise_or"]
+bitwise_xor = WELL_KNOWN["bitwise_xor"]
+
 # What Python and NumPy call the same operators.
 _ALIASES: Final[dict[object, Op]] = {
     **{row.function: row for row in WELL_KNOWN.values()},
@@ -311,7 +331,9 @@ def specialize(operator_: Op, arguments: tuple[Type, ...]) -> Specialized:
         if found.is_current(function):
             return found
     translation = translate(function, arguments)
-    made = Specialized(operator_, arguments, translation, pack_format([c.type for c in translation.captures]))
+    made = Specialized(
+        operator_, arguments, translation, pack_format([c.type for c in translation.captures])
+    )
     with _LOCK:
         _FOUND.setdefault(key, []).append(made)
     return made

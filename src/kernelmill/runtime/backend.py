@@ -6,12 +6,16 @@ A back end is one module beside this one (`cpu.py`, `null.py`, …) with one cla
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Backend", "Kernel", "KernelSource", "Launch"]
+__all__ = ["FLAG_STREAM", "KEPT_SHIFT", "Backend", "Kernel", "KernelSource", "Launch"]
+
+# Bits of a launch's flags: stores that pass the caches; how many dimensions a reduction keeps.
+FLAG_STREAM: Final = 1
+KEPT_SHIFT: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,7 @@ class Kernel:
 class Launch:
     """One launch: operands are inputs, then outputs; strides and workspace in bytes.
 
-    `streaming` asks for stores that pass the caches; `threads` is the most that may take part.
+    `flags` are those of host/abi.hpp; `threads` is the most that may take part.
     """
 
     shape: tuple[int, ...]
@@ -45,7 +49,7 @@ class Launch:
     captures: bytes
     workspace: int
     threads: int
-    streaming: bool
+    flags: int
     release_gil: bool
 
 

@@ -36,7 +36,7 @@ class CpuBackend:
             launch.strides,
             launch.captures,
             launch.workspace,
-            int(launch.streaming),
+            launch.flags,
             launch.threads,
             launch.release_gil,
         )

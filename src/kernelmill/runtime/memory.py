@@ -28,6 +28,7 @@ __all__ = [
     "as_view",
     "copied",
     "empty_like_library",
+    "fill",
     "may_overlap",
 ]
 
@@ -380,7 +381,7 @@ def _empty_tensor(shape: tuple[int, ...], dtype: DType | StructType, nbytes: int
 
 @dataclass(frozen=True, slots=True)
 class _Bytes:
-    """A view for NumPy's overlap test; it is looked at, never read."""
+    """A view as NumPy sees it: elements of so many bytes, of no type."""
 
     __array_interface__: dict[str, object]
 
@@ -415,9 +416,21 @@ def copied(view: View) -> View:
     return View(ptr, shape, strides, view.dtype, True, copy, view.library)  # noqa: FBT003
 
 
-def _described(view: View) -> np.ndarray[Any, np.dtype[Any]]:
+def fill(view: View, value: object) -> None:
+    """Set every element of a view to a value of its type."""
+    dtype = view.dtype.to_numpy()
+    item = np.zeros((), dtype)
+    if isinstance(value, np.void) or dtype.fields is None:
+        item[()] = value
+    else:
+        item[()] = tuple(getattr(value, name) for name in dtype.fields)
+    target = _described(view, readonly=False)
+    target[...] = np.void(item.tobytes())
+
+
+def _described(view: View, *, readonly: bool = True) -> np.ndarray[Any, np.dtype[Any]]:
     interface = {
-        "data": (view.ptr, True),
+        "data": (view.ptr, readonly),
         "shape": view.shape,
         "strides": view.strides,
         "typestr": f"|V{view.dtype.itemsize}",

@@ -1,0 +1,253 @@
+"""Folds: how one operator of a reduction accumulates, in which type, and what it stores.
+
+The order of combination is the business of the host templates; arrays, of `reduce.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+
+import numpy as np
+
+from kernelmill.compiler.builder import (
+    FunctionBuilder,
+    ScalarOverflowError,
+    convert,
+    tuple_item,
+    weak_type_of,
+)
+from kernelmill.compiler.ir import Program
+from kernelmill.compiler.op import Op, Specialized, pack_format, specialize
+from kernelmill.dtypes import (
+    DType,
+    StructType,
+    TupleType,
+    Type,
+    WeakType,
+    bool_,
+    can_store,
+    dtype_of,
+    float32,
+    int64,
+    promote,
+    storage,
+    uint64,
+)
+from kernelmill.errors import ArgumentError, DTypeError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelmill.compiler.ir import Expr
+
+__all__ = ["Fold", "element_program", "plan_fold"]
+
+Element: TypeAlias = "DType | StructType"
+# Where an operator with `wide` accumulates narrow types, as `np.add.reduce` does for integers.
+_WIDE_KINDS: Final[dict[str, DType]] = {"bool": int64, "int": int64, "uint": uint64}
+_HALVES: Final = frozenset(("float16", "bfloat16"))
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """One operator of a reduction, with its types and the value it starts from, if any."""
+
+    op: Op
+    combine: Specialized
+    accumulator: Element
+    out: Element
+    init: object = None
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the operator must see the elements in order."""
+        return not self.op.commutative
+
+    def finish(self, out: Element) -> Program:
+        """Return the program from the accumulator to what is stored: `init`, then conversion.
+
+        Its captured scalars are those of the operator, then the scalars of `init`.
+        """
+        inner = self.combine.translation.program
+        captures = list(inner.captures)
+        builder = FunctionBuilder("finish", [("value", self.accumulator)])
+        value: Expr = builder.param(0)
+        functions = inner.functions
+        if self.init is not None:
+            start = _captured(builder, self.accumulator, captures)
+            value = builder.call(inner.entry, [start, value])
+            value = convert(value, self.accumulator)
+        else:
+            captures, functions = [], ()
+        builder.return_(value if value.type == out else convert(value, out))
+        return Program((*functions, builder.finish()), tuple(captures))
+
+    def tail(self) -> bytes:
+        """Pack the captured scalars of `finish`."""
+        if self.init is None:
+            return b""
+        scalars = self.combine.pack(self.op.function)
+        leaves = list(_leaves(self.init, self.accumulator))
+        types = [c.type for c in self.combine.translation.captures]
+        layout = pack_format([*types, *(t for _, t in leaves)])
+        values = pack_format(types).unpack(scalars)
+        return layout.pack(*values, *(part for v, t in leaves for part in _parts(v, t)))
+
+    def empty(self) -> Any:  # Any: a NumPy scalar, or a record
+        """Return the result of no elements; raises ArgumentError when there is none."""
+        value = self.init
+        if value is None:
+            value = self.op.identity_for(self.accumulator)
+        if value is None:
+            raise ArgumentError(
+                f"reduction of no elements with {self.op.name}, which has no identity",
+                hint="pass `init=`, or declare one: `km.op(f, identity=...)`",
+            )
+        return value
+
+
+def plan_fold(op: Op, element: Element, init: object, dtype: object) -> Fold:
+    """Choose the types of a reduction of elements of one type.
+
+    Raises DTypeError when the operator's result cannot accumulate its elements.
+    """
+    if dtype is not None:
+        out = dtype_of(dtype)
+        accumulator = float32 if op.wide and out.name in _HALVES else out
+        return Fold(op, _combine(op, accumulator), accumulator, out, init)
+    start = _with_init(element, init)
+    if op.wide and isinstance(start, DType):
+        out = _WIDE_KINDS.get(start.kind, start)
+        accumulator = float32 if out.name in _HALVES else out
+        return Fold(op, _combine(op, accumulator), accumulator, out, init)
+    result = storage(specialize(op, (start, start)).result)
+    if result != start and not (can_store(start, result) or result == bool_):
+        raise DTypeError(
+            f"{op.name} of two {start} gives {result}, which cannot be combined with {start}",
+            hint="the result of an operator must be of the type of its arguments; "
+            "return the struct class, or pass `dtype=`",
+        )
+    assert not isinstance(result, TupleType)
+    return Fold(op, _combine(op, result), result, result, init)
+
+
+def _combine(op: Op, accumulator: Element) -> Specialized:
+    """Return the operator on two accumulators, whose result must be one."""
+    found = specialize(op, (accumulator, accumulator))
+    result = found.result
+    same = storage(result) == accumulator
+    if not same and not (isinstance(result, (DType, WeakType)) and can_store(result, accumulator)):
+        raise DTypeError(
+            f"{op.name} of two {accumulator} gives {result}; a reduction needs {accumulator}",
+            hint="convert the result in the operator, or pass `dtype=`",
+        )
+    return found
+
+
+def _with_init(element: Element, init: object) -> Element:
+    """Return the type in which elements and `init` meet."""
+    if init is None or isinstance(element, StructType):
+        return element
+    if isinstance(init, np.generic):
+        given: Type = dtype_of(init.dtype)
+    else:
+        given = weak_type_of(init)
+    met = storage(promote(element, given))
+    assert isinstance(met, DType)
+    return met
+
+
+# ----------------------------------------------------------------------------- init as scalars
+
+
+def _captured(builder: FunctionBuilder, type_: Element, captures: list[tuple[str, Type]]) -> Expr:
+    """Return `init` as captures, one for each scalar in it; appends their slots."""
+    if isinstance(type_, DType):
+        captures.append((f"init_{len(captures)}", type_))
+        return builder.capture(len(captures) - 1, type_)
+    return builder.make_struct(type_, [_captured(builder, f.type, captures) for f in type_.fields])
+
+
+def _leaves(value: Any, type_: Element) -> list[tuple[Any, DType]]:
+    """Return the scalars in a value, in the order of the fields."""
+    if isinstance(type_, DType):
+        return [(_converted(value, type_), type_)]
+    found = []
+    for field in type_.fields:
+        part = value[field.name] if isinstance(value, np.void) else getattr(value, field.name)
+        found += _leaves(part, field.type)
+    return found
+
+
+def _converted(value: Any, type_: DType) -> Any:  # Any: a Python number
+    """Return `init` as a Python number of its type; integers must fit."""
+    if type_.is_integer and isinstance(value, (int, np.integer)):
+        if not type_.min <= int(value) <= type_.max:
+            raise ScalarOverflowError(
+                f"Python integer {value} out of bounds for {type_}", hint="`init` starts the result"
+            )
+        return int(value)
+    return type_.to_numpy().type(value).item()
+
+
+def _parts(value: Any, type_: DType) -> tuple[Any, ...]:
+    return (value.real, value.imag) if type_.kind == "complex" else (value,)
+
+
+# ----------------------------------------------------------------------------- elements
+
+
+def element_program(
+    inputs: Sequence[Type], transform: Specialized | None, folds: Sequence[Fold]
+) -> Program | None:
+    """Return the program from the inputs of one index to one accumulator for each fold.
+
+    None when the one input is handed to all folds as it is. Raises ArgumentError when `transform`
+    returns another number of values than there are folds.
+    """
+    wanted: list[Element] = [f.accumulator for f in folds]
+    if transform is None and all(t == inputs[0] for t in wanted):
+        return None
+    builder = FunctionBuilder("element", [(f"x{i}", t) for i, t in enumerate(inputs)])
+    functions: tuple[Any, ...] = ()
+    captures: tuple[tuple[str, Type], ...] = ()
+    value: Expr = builder.param(0)
+    if transform is not None:
+        program = transform.translation.program
+        functions, captures = program.functions, program.captures
+        value = builder.call(program.entry, [builder.param(i) for i in range(len(inputs))])
+    values = [
+        _as_accumulator(v, t) for v, t in zip(_spread(value, len(folds)), wanted, strict=True)
+    ]
+    builder.return_(values[0] if len(values) == 1 else builder.make_tuple(values))
+    return Program((*functions, builder.finish()), captures)
+
+
+def _spread(value: Expr, count: int) -> list[Expr]:
+    """Return one value for each fold: the items of a tuple, or the same value for all."""
+    if not isinstance(value.type, TupleType):
+        return [value] * count
+    if len(value.type.items) != count:
+        raise ArgumentError(
+            f"`transform` returns {len(value.type.items)} values for {count} operators",
+            hint="return one value, or one for each operator",
+        )
+    return [tuple_item(value, i) for i in range(count)]
+
+
+def _as_accumulator(value: Expr, wanted: Element) -> Expr:
+    if isinstance(wanted, DType):
+        return FunctionBuilder.cast(value, wanted)
+    return convert(value, wanted)
+
+
+def element_types(
+    transform: Specialized | None, inputs: Sequence[Type], count: int
+) -> list[Element]:
+    """Return the type of the elements that each fold sees."""
+    if transform is None:
+        return [cast("Element", storage(inputs[0]))] * count
+    result = storage(transform.result)
+    items = result.items if isinstance(result, TupleType) else (result,) * count
+    return [cast("Element", t) for t in items]
