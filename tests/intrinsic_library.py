@@ -29,6 +29,7 @@ UNARY = (
 BINARY = "pow atan2 hypot fmod copysign nextafter fmin fmax minimum maximum".split()
 CLASSES = "isnan isinf isfinite signbit".split()
 COUNTS = "popcount clz ctz".split()
+NEAR = {name: f"vm::{name}" for name in ("sin_near", "cos_near", "tan_near")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +44,21 @@ class Row:
     def symbol(self) -> str:
         return f"km_{self.name}_{self.arguments[0]}"
 
+    @property
+    def call(self) -> str:
+        return NEAR.get(self.name, self.name)
+
     def scalar(self) -> str:
         given = ", ".join(f"{t} a{i}" for i, t in enumerate(self.arguments))
         passed = ", ".join(f"a{i}" for i in range(len(self.arguments)))
-        return f"KM_EXPORT {self.result} {self.symbol}({given}) {{ return {self.name}({passed}); }}"
+        return f"KM_EXPORT {self.result} {self.symbol}({given}) {{ return {self.call}({passed}); }}"
 
     def array(self) -> str:
         given = "".join(f", const {t}* KM_R a{i}" for i, t in enumerate(self.arguments))
         passed = ", ".join(f"a{i}[i]" for i in range(len(self.arguments)))
         return (
-            f"KM_EXPORT void {self.symbol}_array(i64 n, {self.result}* KM_R out{given}) {{\n"
-            f"  for (i64 i = 0; i < n; ++i) out[i] = {self.name}({passed});\n}}"
+            f"KM_EXPORT void {self.symbol}_array(i64 n, {self.result}* KM_R out{given}) {{ "
+            f"for (i64 i = 0; i < n; ++i) out[i] = {self.call}({passed}); }}"
         )
 
 
@@ -61,6 +66,7 @@ def rows() -> list[Row]:
     table = []
     for t in FLOATS:
         table += [Row(name, (t,), t) for name in UNARY]
+        table += [Row(name, (t,), t) for name in NEAR]
         table += [Row(name, (t, t), t) for name in BINARY]
         table += [Row(name, (t,), "bool") for name in CLASSES]
         table += [Row("fma", (t, t, t), t), Row("ldexp", (t, "i32"), t)]
@@ -86,7 +92,7 @@ def build(
     march: str = "native",
     extra: tuple[str, ...] = (),
 ) -> ctypes.CDLL:
-    """Compile the entry points into `folder` without a warning about the intrinsics, and load them."""
+    """Compile the entry points into `folder`, with no warning about them, and load them."""
     chosen = compiler or find_host_compiler()
     made = compile_shared(
         source(arrays=arrays),

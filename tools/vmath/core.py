@@ -137,8 +137,8 @@ KM_INL bool signbit($F x) { return (vm::bits(x) >> @top) != 0; }
 KM_INL $F minimum($F a, $F b) { return ((a < b) | (a != a)) ? a : b; }
 KM_INL $F maximum($F a, $F b) { return ((a > b) | (a != a)) ? a : b; }
 // NaN loses
-KM_INL $F fmin($F a, $F b) { return ((a < b) | (b != b)) ? a : b; }
-KM_INL $F fmax($F a, $F b) { return ((a > b) | (b != b)) ? a : b; }
+KM_INL $F fmin($F a, $F b) { return ((a <= b) | (b != b)) ? a : b; }
+KM_INL $F fmax($F a, $F b) { return ((a >= b) | (b != b)) ? a : b; }
 KM_INL $F degrees($F x) { return x * $degrees; }
 KM_INL $F radians($F x) { return x * $radians; }
 // x * 2^n, rounded once

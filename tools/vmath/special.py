@@ -47,7 +47,7 @@ ERFC = """\
 namespace vm {
 @erfc_scaled
 }  // namespace vm
-// 1 - erf(x) for x < $near; else e^(-a^2) v / (1 + 2a), v a polynomial in (a - @k) / (a + @k)
+// 1 - erf(x) below $near; else e^(-a^2) v / (1 + 2a), v a polynomial in (a - @k) / (a + @k)
 // near 1: a^2, the quotient and the product each in two parts
 KM_INL $F erfc($F x) {
   const $F a0 = fabs(x), a = a0 > $most ? $most : a0;
@@ -59,7 +59,8 @@ KM_INL $F erfc($F x) {
   const vm::Pair<$F> p = vm::two_product(q.hi, e.hi);
   const $F low = p.lo + fma(q.hi, e.lo, q.lo * e.hi);
   const $F tail = vm::scale(p.hi + low, e.n);
-  return x != x ? x : x < -#0.5 ? #2 - tail : x < $near ? #1 - fma(x, vm::erf_tail(x * x), x) : tail;
+  const $F small = #1 - fma(x, vm::erf_tail(x * x), x);
+  return x != x ? x : x < -#0.5 ? #2 - tail : x < $near ? small : tail;
 }
 """
 

@@ -134,8 +134,8 @@ KM_INL bool signbit(f32 x) { return (vm::bits(x) >> 31) != 0; }
 KM_INL f32 minimum(f32 a, f32 b) { return ((a < b) | (a != a)) ? a : b; }
 KM_INL f32 maximum(f32 a, f32 b) { return ((a > b) | (a != a)) ? a : b; }
 // NaN loses
-KM_INL f32 fmin(f32 a, f32 b) { return ((a < b) | (b != b)) ? a : b; }
-KM_INL f32 fmax(f32 a, f32 b) { return ((a > b) | (b != b)) ? a : b; }
+KM_INL f32 fmin(f32 a, f32 b) { return ((a <= b) | (b != b)) ? a : b; }
+KM_INL f32 fmax(f32 a, f32 b) { return ((a >= b) | (b != b)) ? a : b; }
 KM_INL f32 degrees(f32 x) { return x * 0x1.ca5dcp5f; }
 KM_INL f32 radians(f32 x) { return x * 0x1.1df46ap-6f; }
 // x * 2^n, rounded once
@@ -197,8 +197,8 @@ KM_INL bool signbit(f64 x) { return (vm::bits(x) >> 63) != 0; }
 KM_INL f64 minimum(f64 a, f64 b) { return ((a < b) | (a != a)) ? a : b; }
 KM_INL f64 maximum(f64 a, f64 b) { return ((a > b) | (a != a)) ? a : b; }
 // NaN loses
-KM_INL f64 fmin(f64 a, f64 b) { return ((a < b) | (b != b)) ? a : b; }
-KM_INL f64 fmax(f64 a, f64 b) { return ((a > b) | (b != b)) ? a : b; }
+KM_INL f64 fmin(f64 a, f64 b) { return ((a <= b) | (b != b)) ? a : b; }
+KM_INL f64 fmax(f64 a, f64 b) { return ((a >= b) | (b != b)) ? a : b; }
 KM_INL f64 degrees(f64 x) { return x * 0x1.ca5dc1a63c1f8p5; }
 KM_INL f64 radians(f64 x) { return x * 0x1.1df46a2529d39p-6; }
 // x * 2^n, rounded once
