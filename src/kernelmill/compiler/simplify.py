@@ -193,7 +193,8 @@ class _BranchRemoval:
             return (ir.If(statement.condition, then, orelse, statement.span),)
         made: list[ir.Stmt] = []
         condition = self._leaf(statement.condition, statement.span, made)
-        maps = [self._straight(way, made) for way in ways]
+        single = {name for name, count in self._counts.items() if count == 1}
+        maps = [self._straight(way, single, made) for way in ways]
         if ends[0]:
             values = [
                 _substitute(way[-1].value, names)
@@ -231,7 +232,9 @@ class _BranchRemoval:
                             return False
         return True
 
-    def _straight(self, way: tuple[ir.Stmt, ...], made: list[ir.Stmt]) -> dict[str, ir.Expr]:
+    def _straight(
+        self, way: tuple[ir.Stmt, ...], single: set[str], made: list[ir.Stmt]
+    ) -> dict[str, ir.Expr]:
         """Append the assignments of a side; return what its locals are at its end.
 
         A local with one assignment keeps its name: nobody else reads or sets it. Others get a
@@ -242,7 +245,7 @@ class _BranchRemoval:
             if not isinstance(statement, ir.Assign):
                 break
             value = _substitute(statement.value, names)
-            if self._counts[statement.name] == 1:
+            if statement.name in single:
                 made.append(ir.Assign(statement.name, value, statement.span))
                 continue
             self._counts[statement.name] -= 1

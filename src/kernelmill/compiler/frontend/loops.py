@@ -216,7 +216,8 @@ def _repeat(
     for name in loop.names:
         if name in before and not isinstance(value := before[name].value, OBJECTS):
             loop.types[name] = value.type
-    if runs_once:
+    named = any(isinstance(n, ast.NamedExpr) for n in ast.walk(parts[0]))
+    if runs_once or named:
         loop.wanted = loads_outside(frame.source.node, node) - before.keys()
     returned = len(frame.returns)
     while True:
