@@ -448,3 +448,5 @@ def test_the_examples_run(tmp_path):
         for name in ("kernelmill.cache", "kernelmill.cache.disk", "kernelmill.cache.key"):
             result = doctest.testmod(importlib.import_module(name))
             assert (result.failed, result.attempted > 0) == (0, True)
+        page = Path(__file__).parents[2] / "docs" / "explanation" / "cache.md"
+        assert doctest.testfile(str(page), module_relative=False).failed == 0

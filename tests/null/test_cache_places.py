@@ -274,6 +274,18 @@ def test_a_directory_that_others_could_write_to_is_not_used(tmp_path, temporary,
     assert str(error.value) == f"the cache in {root} was not cleared: {reason}\n\nhint: {HINT}"
 
 
+def test_a_directory_of_another_user_is_not_used(tmp_path, temporary, monkeypatch):
+    root = tmp_path / "cache"
+    Cache(root, CAP).get_or_build(key(1), lambda _: bundle(1))
+    owner = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: 4242)
+    cache = Cache(root, CAP)
+    assert cache.get(key(1)) is None
+    assert cache.info().problem == f"{root} belongs to user {owner}, not to 4242"
+    with pytest.warns(CacheWarning, match=f"{root} belongs to user {owner}, not to 4242"):
+        cache.get_or_build(key(1), lambda _: bundle(1))
+
+
 def test_a_link_above_the_cache_is_no_fault(tmp_path):
     (tmp_path / "big-disk").mkdir()
     (tmp_path / "dot-cache").symlink_to(tmp_path / "big-disk")
