@@ -171,7 +171,7 @@ class _Author:
                 value = self.builder.apply("real", value)
             return self.builder.cast(value, wanted)
         callee = self.draw(st.sampled_from(self.callees))
-        args = [self.builder.cast(self.real_for(t, depth), t) for _, t in callee.params]
+        args = [self.fitted(self.real_for(t, depth), t) for _, t in callee.params]
         return self.builder.call(callee, args)
 
     def real_for(self, type_: Type, depth: int) -> ir.Expr:
@@ -288,7 +288,14 @@ class _Author:
         assert isinstance(found, (DType, WeakType))
         if found.kind == "complex" != self.promised.kind:
             value = self.builder.apply("real", value)
-        return self.builder.cast(value, self.promised)
+        return self.fitted(value, self.promised)
+
+    def fitted(self, value: ir.Expr, type_: Type) -> ir.Expr:
+        """The value as a type; a literal that the type cannot hold becomes another one."""
+        try:
+            return self.builder.cast(value, type_)
+        except OverflowError:
+            return self.builder.cast(self.builder.const(1), type_)
 
     promised: Type = weak_int
 

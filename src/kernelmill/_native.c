@@ -208,7 +208,7 @@ typedef struct {
     PyObject *dtypes[MAX_OPERANDS];
     int64_t itemsize[MAX_OPERANDS];
     Py_buffer captures;
-    int64_t workspace, serial_below, nontemporal_above, gil_above, limit;
+    int64_t workspace, serial_below, nontemporal_above, gil_above, limit, flags;
     /* For fixed shapes; `numbers` owns what the others point to and is NULL otherwise. */
     int64_t *numbers, *shapes[MAX_OPERANDS], *strides[MAX_OPERANDS], *call_shape;
     int nd[MAX_OPERANDS], ndim;
@@ -284,7 +284,7 @@ static PyObject *launch(PyObject *object, PyObject *const *args, size_t n_args, 
     int64_t wanted = 1 + n / self->serial_below;
     c.threads = (int)(wanted < most ? wanted : most);
     int64_t fits = self->nontemporal_above;
-    c.flags = total > (fits < 0 ? runtime.nontemporal_bytes : fits) ? KM_FLAG_STREAM : 0;
+    c.flags = self->flags | KM_FLAG_STREAM * (total > (fits < 0 ? runtime.nontemporal_bytes : fits));
     return run(self->entry, &c, captures, (size_t)self->captures.len, (size_t)self->workspace,
                n > self->gil_above);
 }
@@ -334,16 +334,17 @@ wrong:
 static int fill_launcher(Launcher *self, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"entry",     "dtypes",        "n_outputs",         "captures",
                             "workspace", "serial_below",  "nontemporal_above", "gil_above",
-                            "limit",     "max_threads",   "fixed",             NULL};
+                            "limit",     "max_threads",   "flags",             "fixed", NULL};
     PyObject *entry, *dtypes, *captures = Py_None, *fixed = Py_None;
     self->serial_below = self->gil_above = GIL_ABOVE;
     self->nontemporal_above = -1;
     self->limit = PY_SSIZE_T_MAX;
     self->threads = KM_POOL_MAX_THREADS;
     if (!PyArg_ParseTupleAndKeywords(
-            args, kwargs, "OO!i|$OLLLLLiO:Launcher", names, &entry, &PyTuple_Type, &dtypes,
+            args, kwargs, "OO!i|$OLLLLLiLO:Launcher", names, &entry, &PyTuple_Type, &dtypes,
             &self->n_outputs, &captures, &self->workspace, &self->serial_below,
-            &self->nontemporal_above, &self->gil_above, &self->limit, &self->threads, &fixed))
+            &self->nontemporal_above, &self->gil_above, &self->limit, &self->threads, &self->flags,
+            &fixed))
         return -1;
     Py_ssize_t n = PyTuple_Size(dtypes);
     self->entry = (km_kernel_fn)(uintptr_t)PyLong_AsVoidPtr(entry);

@@ -35,6 +35,7 @@ class Launcher:
         gil_above: int = 32768,
         limit: int = ...,
         max_threads: int = 512,
+        flags: int = 0,
         fixed: Fixed | None = None,
     ) -> None: ...
     def __call__(self, *operands: object) -> bool: ...

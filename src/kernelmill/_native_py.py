@@ -321,7 +321,7 @@ class Launcher:
     """A kernel, called with NumPy arrays; False when they need the general path."""
 
     __slots__ = (
-        "_captures", "_dtypes", "_entry", "_fixed", "_gil_above", "_itemsizes", "_limit",
+        "_captures", "_dtypes", "_entry", "_fixed", "_flags", "_gil_above", "_itemsizes", "_limit",
         "_max_threads", "_n_inputs", "_nontemporal_above", "_serial_below", "_workspace",
     )  # fmt: skip
 
@@ -338,6 +338,7 @@ class Launcher:
         gil_above: int = GIL_ABOVE,
         limit: int = sys.maxsize,
         max_threads: int = MAX_THREADS,
+        flags: int = 0,
         fixed: Fixed | None = None,
     ) -> None:
         n = len(dtypes)
@@ -359,6 +360,7 @@ class Launcher:
         self._gil_above = gil_above
         self._limit = limit
         self._max_threads = max_threads
+        self._flags = flags
         self._fixed = fixed
         if fixed is not None:
             self._check_fixed(*fixed)
@@ -412,7 +414,7 @@ class Launcher:
             strides,
             captures,
             self._workspace,
-            FLAG_STREAM if stream else 0,
+            self._flags | (FLAG_STREAM if stream else 0),
             min(1 + size // self._serial_below, self._max_threads, thread_count()),
             release_gil=size > self._gil_above,
         )

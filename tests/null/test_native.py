@@ -233,6 +233,14 @@ def test_launcher_streams_outputs_above_the_given_size(module):
 
 
 @MODULES
+def test_launcher_passes_its_flags_on(module):
+    kernel = Recorder(2)
+    module.Launcher(kernel.entry, (F4, F4), 1, nontemporal_above=64, flags=3 << 8)(X, OUT)
+    module.Launcher(kernel.entry, (F4, F4), 1, nontemporal_above=63, flags=3 << 8)(X, OUT)
+    assert [c["flags"] for c in kernel.calls] == [3 << 8, 3 << 8 | 1]
+
+
+@MODULES
 @pytest.mark.parametrize("workspace", [0, 1, 4096, 4097, 1 << 20])
 @pytest.mark.parametrize("gil_above", [0, 1000])
 def test_workspace_is_as_large_as_asked_and_given_back(module, workspace, gil_above):

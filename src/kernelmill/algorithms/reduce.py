@@ -447,7 +447,6 @@ def _plan(request: _Request, bound: Bound) -> Plan:
     quick_able = (
         bound.elements > 0
         and not bound.tail
-        and not bound.flags
         and all(view.is_c_contiguous for view in bound.views)
         and "bfloat16" not in {d.name for d in dtypes}
         and bound.built.kernel.entry
@@ -465,6 +464,7 @@ def _plan(request: _Request, bound: Bound) -> Plan:
         workspace=bound.workspace,
         serial_below=bound.built.cost.serial_below,
         nontemporal_above=_NEVER,
+        flags=bound.flags or 0,
         fixed=(shapes, bound.shape, bound.strides),
     )
     made = tuple(zip(shapes[-outputs:], numpys[-outputs:], strict=True))
