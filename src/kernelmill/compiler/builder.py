@@ -114,6 +114,8 @@ def convert(value: Expr, wanted: Type) -> Expr:
         folded = _fold_conversion(value.value, wanted)
         if folded is not None:
             return folded
+        if isinstance(value.value, int) and not int64.min <= value.value <= int64.max:
+            return Cast(Const(float(value.value), weak_float), wanted)
     return Cast(value, wanted)
 
 
@@ -223,7 +225,10 @@ class FunctionBuilder:
             wanted, result = OPERATIONS[op].signature(tuple(a.type for a in args))
         except OperationError as error:
             types = " and ".join(str(a.type) for a in args)
-            raise OperatorError(f"`{OPERATIONS[op].symbol or op}` {error} ({types})") from error
+            raise OperatorError(
+                f"`{OPERATIONS[op].symbol or op}` {error} ({types})",
+                hint="convert an operand first, for example np.float32(x) or x.real",
+            ) from error
         decided = _decide_comparison(op, args)
         if decided is not None:
             return decided

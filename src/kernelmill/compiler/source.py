@@ -11,7 +11,6 @@ import __future__ as futures
 
 import ast
 import functools
-import importlib
 import inspect
 import linecache
 from dataclasses import dataclass
@@ -103,16 +102,9 @@ def _registered_lines(function: FunctionType) -> list[str]:
 
 def _recover(function: FunctionType) -> FunctionNode:
     """Rebuild the tree of a function without text from its bytecode."""
-    try:
-        bytecode = importlib.import_module("kernelmill.compiler.bytecode")
-    except ModuleNotFoundError:
-        raise OperatorError(
-            f"there is no source text for `{function.__qualname__}` "
-            f"(its file is {function.__code__.co_filename!r})",
-            hint="write the operator in a file, a notebook cell or a Python >= 3.13 session",
-        ) from None
-    node: FunctionNode = bytecode.recover(function.__code__)
-    return node
+    from kernelmill.compiler.bytecode import recover  # noqa: PLC0415 - rarely needed
+
+    return recover(function.__code__)
 
 
 # ----------------------------------------------------------------------------- matching
@@ -211,14 +203,13 @@ def _is_current(text: str, statement: int, node: FunctionNode, code: CodeType) -
     A body with `assert` is taken as it is: test runners rewrite those, and the language refuses
     them anyway.
     """
-    if any(isinstance(inner, ast.Assert) for inner in ast.walk(node)):
-        return True
     flags = code.co_flags & _FUTURE_FLAGS
-    return any(
+    current = any(
         _same_place(code, other) and _same_code(code, other)
         for part in (statement, None)
         for other in _compiled(text, part, flags)
     )
+    return current or any(isinstance(inner, ast.Assert) for inner in ast.walk(node))
 
 
 def _same_place(a: CodeType, b: CodeType) -> bool:

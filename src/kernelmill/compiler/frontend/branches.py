@@ -87,6 +87,11 @@ def _merge_one(
 def conflict(name: str, a: Binding, b: Binding) -> Conflict:
     """Say that a variable has two types that do not join, and where it gets them."""
     first, second = (f"{_kind(x)}{_line(x.span)}" for x in (a, b))
+    if isinstance(a.value, OBJECTS) and isinstance(b.value, OBJECTS):
+        return Conflict(
+            f"`{name}` is {first} or {second}: which one is known only at run time",
+            "call both, and choose between their results",
+        )
     return Conflict(
         f"`{name}` is {first} and {second}: they have no common type",
         "use two variables, or convert one of the values, for example np.float32(x)",

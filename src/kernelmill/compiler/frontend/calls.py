@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from kernelmill.compiler.frontend.frame import Frame
 
-__all__ = ["NO_SOURCE", "Arguments", "call", "cast_to", "known_callables"]
+__all__ = ["NO_SOURCE", "Arguments", "both", "call", "cast_to", "check_callable", "known_callables"]
 
 # Where a callable of the table is itself the operator there is no text to point at.
 NO_SOURCE: Final = FunctionSource(
@@ -75,7 +75,10 @@ def _call_object(frame: Frame, callee: Known, args: Arguments, node: ast.AST) ->
         return _construct(frame, callee, struct, args, node)
     if isinstance(found, DType) or (isinstance(found, type) and issubclass(found, np.generic)):
         if len(args.positional) != 1 or args.keywords:
-            raise OperatorError(f"`{callee.name}` takes 1 argument, got {_given(args)}")
+            raise OperatorError(
+                f"`{callee.name}` takes 1 argument, got {_given(args)}",
+                hint=f"write `{callee.name}(x)`",
+            )
         frame.program.captures.bake(callee)
         return cast_to(frame, frame.scalar(args.positional[0], node), found)
     return _call_python(frame, callee, args, node)
@@ -134,7 +137,7 @@ def _keyword(name: str) -> Callable[[Any], object]:
 
 def _refusal(frame: Frame, callee: Known, node: ast.AST) -> OperatorError:
     name, found = callee.name, callee.value
-    hint = refusals.BUILTINS.get(name) if getattr(builtins, name, None) is found else None
+    hint = _refused_builtin(callee)
     if hint is not None:
         return frame.refusal(node, f"`{name}` cannot be called in an operator", hint)
     inside = [n for n in ("py_func", "pyfunc") if isinstance(getattr(found, n, None), _PYTHON)]
@@ -145,10 +148,22 @@ def _refusal(frame: Frame, callee: Known, node: ast.AST) -> OperatorError:
     else:
         hint = "operators call math.*, NumPy's scalar functions and Python functions with source"
     kind = "class" if isinstance(found, type) else type(found).__name__
-    close = nearest(name, list(_resolvable()))
+    close = nearest(name, list(_resolvable()), cutoff=0.8)
     return frame.refusal(
         node, f"`{name}` ({kind}) is not a function of the operator language{close}", hint
     )
+
+
+def _refused_builtin(callee: Value) -> str | None:
+    if not isinstance(callee, Known) or getattr(builtins, callee.name, None) is not callee.value:
+        return None
+    return refusals.BUILTINS.get(callee.name)
+
+
+def check_callable(frame: Frame, callee: Value, node: ast.AST) -> None:
+    """Refuse builtins such as `print` before a fault in their arguments is."""
+    if isinstance(callee, Known) and _refused_builtin(callee) is not None:
+        raise _refusal(frame, callee, node)
 
 
 _PYTHON: Final = types.FunctionType
@@ -190,7 +205,9 @@ def cast_to(frame: Frame, value: ir.Expr, spec: object) -> ir.Expr:
     """Convert a scalar explicitly, as `np.float32(x)` and `x.astype(np.float32)` do."""
     wanted = dtype_of(spec)
     if isinstance(value.type, (StructType, TupleType)) or isinstance(wanted, StructType):
-        raise OperatorError(f"{value.type} cannot be converted to {wanted}")
+        raise OperatorError(
+            f"{value.type} cannot be converted to {wanted}", hint="convert its fields one by one"
+        )
     if _kind(value) == "complex" and wanted.kind != "complex":
         if wanted.kind == "bool":
             return frame.builder.truth(value)
@@ -234,7 +251,10 @@ def _call_row(frame: Frame, row: _Row, name: str, args: Arguments, node: ast.AST
         limit = str(row.least) if row.least == row.most else f"{row.least} to {row.most}"
         limit = f"at least {row.least}" if row.most == _MANY else limit
         noun = "argument" if limit == "1" else "arguments"
-        raise OperatorError(f"`{name}` takes {limit} {noun}, got {count}")
+        raise OperatorError(
+            f"`{name}` takes {limit} {noun}, got {count}",
+            hint=refusals.ARITIES.get(name, f"write `{name}({', '.join('abc'[: row.least])})`"),
+        )
     return row.handler(frame, args.positional, node)
 
 
@@ -370,7 +390,9 @@ def _float(frame: Frame, args: Sequence[Value], node: ast.AST) -> Value:
         try:
             return frame.builder.const(float(given.value))  # float("inf")
         except ValueError:
-            raise OperatorError(f"float({given.value!r}) is not a number") from None
+            raise OperatorError(
+                f"float({given.value!r}) is not a number", hint='write float("inf") or a literal'
+            ) from None
     value = frame.scalar(given, node)
     if isinstance(value.type, (StructType, TupleType)) or _kind(value) == "complex":
         raise OperatorError(
@@ -382,7 +404,9 @@ def _float(frame: Frame, args: Sequence[Value], node: ast.AST) -> Value:
 def _complex(frame: Frame, args: Sequence[Value], node: ast.AST) -> Value:
     value = frame.scalar(args[0], node)
     if isinstance(value.type, (StructType, TupleType)):
-        raise OperatorError(f"{value.type} cannot be converted to complex")
+        raise OperatorError(
+            f"{value.type} cannot be converted to complex", hint="convert its fields one by one"
+        )
     return frame.builder.cast(value, weak_complex)
 
 
@@ -455,7 +479,9 @@ def _number_info(kind: type) -> Handler:
             wanted = dtype_of(spec).to_numpy()
             made = kind(wanted)
         except (DTypeError, ValueError) as error:
-            raise OperatorError(f"`np.{kind.__name__}`: {error}") from error
+            raise OperatorError(
+                f"`np.{kind.__name__}`: {error}", hint=f"write np.{kind.__name__}(np.float32)"
+            ) from error
         name = f"np.{kind.__name__}({owner.name})"
         return Known(name, made, lambda _: made, ("info", name), constant=True, anchor=owner)
 

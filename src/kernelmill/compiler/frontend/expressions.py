@@ -169,6 +169,8 @@ def _bool_op(
     is_and = isinstance(node.op, ast.And)
     left = operand(frame, node.values[0])
     for following in node.values[1:]:
+        if isinstance(left.type, (StructType, TupleType)):
+            raise frame.refusal(node, f"{left.type} has no truth", "compare its fields: `x.a != 0`")
         left = _short_circuit(frame, left, following, operand, is_and=is_and)
     return left
 
@@ -181,8 +183,6 @@ def _short_circuit(
     *,
     is_and: bool,
 ) -> ir.Expr:
-    if isinstance(left.type, (StructType, TupleType)):
-        raise frame.refusal(node, f"{left.type} has no truth", "compare its fields: `x.a != 0`")
     if isinstance(left, ir.Const):
         return operand(frame, node) if bool(left.value) == is_and else left
     if left.type != bool_:
@@ -279,7 +279,7 @@ def _index(frame: Frame, index: Value, count: int, node: ast.Subscript) -> int:
         raise frame.refusal(
             node.slice,
             "a tuple is indexed by an integer that is known when the operator is compiled",
-            "loop over the tuple itself: `for item in t`",
+            "write a literal, or loop: `for item in t`, `for i in range(3)` with fixed bounds",
         )
     if not -count <= index.value < count:
         raise frame.refusal(
@@ -299,6 +299,7 @@ def _call(frame: Frame, node: ast.Call) -> Value:
         if isinstance(owner, Closure):
             frame.scalar(owner, node.func.value)
     callee = evaluate(frame, node.func)
+    calls.check_callable(frame, callee, node)
     return calls.call(frame, callee, _arguments(frame, node), node)
 
 

@@ -76,6 +76,9 @@ def _range(frame: Frame, node: ast.For, call: ast.Call, run: Run) -> bool:
             call.args[2], "range() with a step of zero", "use a positive or negative step"
         )
     bounds = (start, stop, step)
+    turns = _known_turns(bounds)
+    if turns is not None and len(turns) <= _UNROLL_LIMIT and _indexes(node, node.target.id):
+        return _unroll(frame, node, [build.const(i) for i in turns], run)
     target, span = node.target, build.span
 
     def one_pass(loop: Loop) -> bool:
@@ -88,13 +91,23 @@ def _range(frame: Frame, node: ast.For, call: ast.Call, run: Run) -> bool:
             build.for_(counter, bounds, body)
         return True
 
-    return _repeat(frame, node, one_pass, runs_once=_runs_once(bounds))
+    return _repeat(frame, node, one_pass, runs_once=bool(turns))
 
 
-def _runs_once(bounds: tuple[ir.Expr, ...]) -> bool:
-    """Whether a range with these bounds makes one turn at least, for certain."""
+def _known_turns(bounds: tuple[ir.Expr, ...]) -> range | None:
+    """Return the range when all its bounds are literals."""
     numbers = [b.value for b in bounds if isinstance(b, ir.Const) and isinstance(b.value, int)]
-    return len(numbers) == len(bounds) and len(range(*numbers)) > 0
+    return range(*numbers) if len(numbers) == len(bounds) else None
+
+
+# A loop over a fixed range that indexes tuples is repeated in the text, up to so many turns.
+_UNROLL_LIMIT: Final = 64
+
+
+def _indexes(node: ast.For, name: str) -> bool:
+    """Whether the body indexes something by the loop variable: a tuple needs it fixed."""
+    places = (n.slice for n in ast.walk(node) if isinstance(n, ast.Subscript))
+    return any(isinstance(n, ast.Name) and n.id == name for p in places for n in ast.walk(p))
 
 
 def while_(frame: Frame, node: ast.While, run: Run) -> bool:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from kernelmill.compiler.source import FunctionSource
     from kernelmill.dtypes import Type
+    from kernelmill.errors import SourceSpan
 
 __all__ = ["ProgramTranslator", "translate"]
 
@@ -70,7 +71,13 @@ def translate(function: Callable[..., object], arg_types: Sequence[Type]) -> Tra
     kernelmill.float32
     """
     program = ProgramTranslator(function)
-    entry = program.entry(tuple(arg_types))
+    try:
+        entry = program.entry(tuple(arg_types))
+    except RecursionError:
+        raise OperatorError(
+            f"`{getattr(function, '__name__', 'operator')}` nests expressions too deeply",
+            hint="name parts of the expression: `t = a + b`",
+        ) from None
     made = simplify(ir.Program((*program.functions, entry), program.capture_slots()))
     made, used = _prune(made)
     ir.verify(made)
@@ -180,18 +187,21 @@ class ProgramTranslator:
         ):
             kind = "an async function" if code.co_flags & inspect.CO_COROUTINE else "a generator"
             raise OperatorError(
-                f"`{function.__qualname__}` is {kind}, which an operator cannot call",
+                f"`{function.__name__}` is {kind}, which is not part of the operator language",
+                span=find_source(function).header() if function is self.root else None,
                 hint="write a plain function that returns its result",
             )
         source = find_source(function)
         defaults = self._defaults(function, source)
         surroundings = Surroundings.of(function, rooted=function is self.root)
         callee = _Callee(function.__name__, source, surroundings, {}, ("code", id(function)))
-        return self._call(frame, callee, bind_arguments(callee.name, source, args, defaults))
+        place = None if frame.source.filename else source.header()
+        bound = bind_arguments(callee.name, source, args, defaults, place)
+        return self._call(frame, callee, bound)
 
     def call_closure(self, frame: Frame, closure: Closure, args: calls.Arguments) -> Value:
         """Call a function that stands inside the operator."""
-        given = bind_arguments(closure.name, closure.source, args, closure.defaults)
+        given = bind_arguments(closure.name, closure.source, args, closure.defaults, None)
         callee = _Callee(
             closure.name,
             closure.source,
@@ -321,6 +331,8 @@ def _free(name: str, taken: Mapping[str, object] | set[str]) -> str:
 
 def _used(callee: _Callee) -> dict[str, Value]:
     """Return the variables of functions around that a function inside may read."""
+    if not callee.variables:
+        return {}
     node = callee.source.node
     own = bound_names(node)
     read = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} - own
@@ -341,9 +353,16 @@ def _reads(node: ast.AST, name: str) -> bool:
 
 
 def bind_arguments(
-    name: str, source: FunctionSource, args: calls.Arguments, defaults: Mapping[str, Value]
+    name: str,
+    source: FunctionSource,
+    args: calls.Arguments,
+    defaults: Mapping[str, Value],
+    place: SourceSpan | None,
 ) -> dict[str, Value]:
-    """Bind positional and keyword arguments to parameters as Python does."""
+    """Bind positional and keyword arguments to parameters as Python does.
+
+    `place` is shown when they do not fit; None shows the call.
+    """
     spec = source.node.args
     extra = spec.vararg or spec.kwarg
     if extra is not None:
@@ -358,7 +377,7 @@ def bind_arguments(
     if len(args.positional) > len(positional):
         raise OperatorError(
             f"`{name}` takes {_count(len(positional))}, got {len(args.positional)}",
-            span=source.header(),
+            span=place,
             hint=f"its arguments are ({', '.join(p.name for p in params)})",
         )
     bound = dict(zip(positional, args.positional, strict=False))
@@ -376,7 +395,7 @@ def bind_arguments(
         raise OperatorError(
             f"`{name}` takes {_count(len(params))}, got {len(bound)}: "
             f"missing {', '.join(f'`{m}`' for m in missing)}",
-            span=source.header(),
+            span=place,
             hint="pass one input for each argument, or give the argument a default value",
         )
     return {p.name: bound.get(p.name, defaults.get(p.name)) for p in params}  # type: ignore[misc]  # one of both has it

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-__all__ = ["BUILTINS", "METHODS", "NODES", "OPERATORS", "describe_object"]
+__all__ = ["ARITIES", "BUILTINS", "METHODS", "NODES", "OPERATORS", "describe_object"]
 
 # A node of Python's syntax → (its name in an error text, what to write instead).
 NODES: Final[dict[type[ast.AST], tuple[str, str]]] = {
@@ -77,7 +77,14 @@ BUILTINS: Final[dict[str, str]] = {
     "next": "write a `for` loop over `range(...)`",
     "getattr": "write `x.field`",
     "setattr": "build a new struct: `P(x=..., y=...)`",
+}
+
+# Callables whose other forms people try.
+ARITIES: Final[dict[str, str]] = {
+    "round": "write `np.rint(x * 100) / 100`",
     "complex": "write `a + 1j * b`",
+    "pow": "write `a ** b % c`",
+    "int": "write `int(x)`",
 }
 
 # Methods and attributes that people try on a scalar.
@@ -105,7 +112,7 @@ def describe_object(value: object) -> tuple[str, str]:
     if shape is not None and hasattr(value, "dtype"):
         return "an array", "pass it as another input, or capture single elements"
     if callable(value):
-        return "a function", "call it"
+        return "a function", "call it; to choose between functions, choose between their results"
     return f"an object of type {type(value).__name__}", (
         "capture numbers, NumPy scalars, tuples of them or structs"
     )

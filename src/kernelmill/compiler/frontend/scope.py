@@ -21,6 +21,7 @@ import numpy as np
 from kernelmill.compiler import ir
 from kernelmill.compiler.builder import weak_type_of
 from kernelmill.compiler.frontend.values import OBJECTS, Known, Reader, Value
+from kernelmill.compiler.intrinsics import SPELLINGS
 from kernelmill.dtypes import DType, StructType, TupleType, Type, dtype_of
 from kernelmill.errors import DTypeError, OperatorError
 
@@ -146,7 +147,7 @@ class Surroundings:
         """Yield all names that are defined here, for suggestions."""
         yield from self.cells
         yield from self.globals
-        yield from (n for n in vars(builtins) if n.islower())
+        yield from (n for n in SPELLINGS if n in vars(builtins))
 
 
 _MISSING: Final = object()
@@ -166,9 +167,9 @@ def _global_of_root(name: str) -> Reader:
     return read
 
 
-def nearest(name: str, names: Iterator[str] | list[str]) -> str:
+def nearest(name: str, names: Iterator[str] | list[str], *, cutoff: float = 0.6) -> str:
     """Return ` (did you mean `exp`?)` for a name that is close to one of `names`, or nothing."""
-    close = difflib.get_close_matches(name, list(names), n=1)
+    close = difflib.get_close_matches(name, list(names), n=1, cutoff=cutoff)
     return f" (did you mean `{close[0]}`?)" if close else ""
 
 
