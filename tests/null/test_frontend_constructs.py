@@ -12,10 +12,10 @@ import operator
 import types
 
 import numpy as np
-import oracle
 import pytest
 
 import kernelmill.dtypes as km
+import oracle
 from kernelmill.compiler import functions
 from kernelmill.compiler.frontend import translate
 
@@ -99,7 +99,41 @@ SHORT = {
     "bool": km.bool_, "wint": km.weak_int, "wfloat": km.weak_float,
 }  # fmt: skip
 
-# body of the loop, types of (x, y), type of the result (r starts as y, and is joined)
+IF_ELIF_ELSE = """
+if x > i:
+    r = x
+elif x == i:
+    r = 0
+else:
+    r = r + i
+"""
+WHILE = """
+n = 4
+while n > x:
+    n = n - 1
+    r = r + n
+"""
+WHILE_TRUE = """
+n = 0
+while True:
+    n += 1
+    if n > y:
+        break
+    r = r + n
+"""
+NESTED_LOOPS = """
+for j in range(i):
+    for k in range(5, j, -2):
+        r = r + j * k + x
+"""
+INNER_DEF = """
+def f(a, *, k=2):
+    b = a * k
+    return b + x
+r = f(r) + f(x, k=3)
+"""
+
+# Body of the loop (` | ` begins a new line), types of (x, y), type of the result joined with y's.
 CASES = [
     # arithmetic
     ("r = r + x * i", FLOATS, "f64"),
@@ -113,10 +147,10 @@ CASES = [
     ("r = -x + +y", FLOATS, "f64"),
     ("r += x; r -= 1; r *= 2", INTEGERS, "i32"),
     ("r += x; r /= 2; r //= 1; r %= 7; r **= 2", FLOATS, "f64"),
-    ("r = (x << 2 | y & 3 ^ i) >> 1; r |= 1; r &= 255; r ^= 2; r <<= 1; r >>= 1", INTEGERS, "i32"),
+    ("r = (x << 2|y & 3 ^ i) >> 1; r |= 1; r &= 255; r ^= 2; r <<= 1; r >>= 1", INTEGERS, "i32"),
     ("r = ~x + y", INTEGERS, "i32"),
-    ("r = (x > 1) & (y > 1) | (x == y) ^ (x != y)", FLOATS, "f64"),
-    ("r = (x > 1) & (y > 1) | (x == y) ^ (x != y)", INTEGERS, "i32"),
+    ("r = ((x > 1) & (y > 1))|(x == y) ^ (x != y)", FLOATS, "f64"),
+    ("r = ((x > 1) & (y > 1))|(x == y) ^ (x != y)", INTEGERS, "i32"),
     # names and assignments
     ("a = b = x + i; r = a * b", FLOATS, "f64"),
     ("a, b = x, y; a, b = b, a; r = a - b", MIXED, "f32"),
@@ -143,34 +177,28 @@ CASES = [
     ("r = r + (0 <= x < i < 10)", INTEGERS, "i32"),
     ("r = r + (x if True else y)", INTEGERS, "i32"),
     # statements
-    ("\n            if x > i:\n                r = x\n            elif x == i:\n                r = 0"
-     "\n            else:\n                r = r + i", FLOATS, "f64"),
-    ("\n            if x > i:\n                r = x\n            elif x == i:\n                r = 0"
-     "\n            else:\n                r = r + i", INTEGERS, "i32"),
-    ("\n            if i == 2:\n                continue\n            r = r + x * i", FLOATS, "f64"),
-    ("\n            if i == 2:\n                r = r + 10\n                break\n            r = r + x",
-     INTEGERS, "i32"),
-    ("\n            n = 4\n            while n > x:\n                n = n - 1\n                r = r + n",
-     MIXED, "f32"),
-    ("\n            n = 0\n            while True:\n                n += 1\n                if n > y:\n"
-     "                    break\n                r = r + n", INTEGERS, "i32"),
-    ("\n            while (d := r - x) > 3:\n                r = r - 1\n            r = d", FLOATS, "f64"),
-    ("\n            for j in range(i):\n                for k in range(5, j, -2):\n"
-     "                    r = r + j * k + x", INTEGERS, "i32"),
-    ("\n            for w in (1, x, 2.5):\n                r = r + w * x", FLOATS, "f64"),
-    ("\n            for a, b in ((1, x), (2, y)):\n                r = r + a * b", INTEGERS, "i32"),
-    ("\n            for w in WEIGHTS:\n                r = r * 2 + w", FLOATS, "f64"),
-    ("\n            for f in STEPS:\n                r = f(r, x)", INTEGERS, "i32"),
-    ("\n            if r > 20:\n                return r\n            r = r + x * 5", FLOATS, "f64"),
-    ("\n            'text'\n            pass\n            r = x", INTEGERS, "i32"),
+    (IF_ELIF_ELSE, FLOATS, "f64"),
+    (IF_ELIF_ELSE, INTEGERS, "i32"),
+    ("if i == 2: continue | r = r + x * i", FLOATS, "f64"),
+    ("if i == 2: r = r + 10; break | r = r + x", INTEGERS, "i32"),
+    (WHILE, MIXED, "f32"),
+    (WHILE_TRUE, INTEGERS, "i32"),
+    ("while (d := r - x) > 3: r = r - 1 | r = d", FLOATS, "f64"),
+    (NESTED_LOOPS, INTEGERS, "i32"),
+    ("for w in (1, x, 2.5): r = r + w * x", FLOATS, "f64"),
+    ("for a, b in ((1, x), (2, y)): r = r + a * b", INTEGERS, "i32"),
+    ("for w in WEIGHTS: r = r * 2 + w", FLOATS, "f64"),
+    ("for f in STEPS: r = f(r, x)", INTEGERS, "i32"),
+    ("for j in range(len(WEIGHTS)): r = r * 2 + WEIGHTS[j]", FLOATS, "f64"),
+    ("if r > 20: return r | r = r + x * 5", FLOATS, "f64"),
+    ("'text' | pass | r = x", INTEGERS, "i32"),
     # calls of Python functions
     ("r = helper(x) + helper(x, i) + helper(b=y, a=2, c=x)", FLOATS, "f64"),
     ("r = helper(x) + helper(x, i) + helper(b=y, a=2, c=x)", INTEGERS, "i32"),
     ("r = early(x) + early(y)", FLOATS, "f64"),
     ("r = early(x) + early(i)", INTEGERS, "i32"),
     ("f = lambda a, b=x: a * b + i; r = f(y) + f(1, 2)", INTEGERS, "i32"),
-    ("\n            def f(a, *, k=2):\n                b = a * k\n                return b + x\n"
-     "            r = f(r) + f(x, k=3)", FLOATS, "f64"),
+    (INNER_DEF, FLOATS, "f64"),
     ("twice = lambda f, v: f(f(v)); r = twice(lambda v: v + x, y)", INTEGERS, "i32"),
     ("g = lambda a: a + i; f = lambda a: g(a) * x; r = f(y)", FLOATS, "f64"),
     ("r = helper(*(x, y))", MIXED, "f32"),
@@ -195,7 +223,7 @@ CASES = [
     ("r = math.exp(x) + np.log(y) + math.log(y, 2)", MIXED, "f32"),
     ("r = np.where(x < i, x, y) + np.clip(x, 0, 2) + np.clip(y, None, 3)", FLOATS, "f64"),
     ("r = np.where(x < i, x, y) + np.clip(x, 0, 2)", INTEGERS, "i32"),
-    ("r = r + (np.logical_and(x, y) | np.logical_or(x, 0) ^ np.logical_xor(x, y))", FLOATS, "f64"),
+    ("r = r + (np.logical_and(x, y)|np.logical_or(x, 0) ^ np.logical_xor(x, y))", FLOATS, "f64"),
     ("r = np.reciprocal(x) + np.square(y) + np.maximum(x, y)", FLOATS, "f64"),
     ("m, e = math.frexp(x); r = m * e", FLOATS, "f64"),
     ("a, b = math.modf(x + 0.25); r = a * 10 + b", FLOATS, "f64"),
@@ -212,15 +240,14 @@ CASES = [
     ("p = Point(n=i, x=y); r = r + p.n", INTEGERS, "i32"),
     ("l = Line(Point(x, 1), b=Point(y, 2)); r = l.a.x + l.b.n", FLOATS, "f64"),
     ("p = Point(x, 1) if x < i else Point(y, 2); r = p.x * p.n", FLOATS, "f64"),
-    ("\n            p = Point(x, 1)\n            for j in range(3):\n                p = Point(p.x + 1, j)\n"
-     "            r = p.x + p.n", FLOATS, "f64"),
+    ("p = Point(x, 1) | for j in range(3): p = Point(p.x + 1, j) | r = p.x + p.n", FLOATS, "f64"),
 ]  # fmt: skip
-
 
 
 @pytest.mark.parametrize(("body", "kinds", "wanted"), CASES, ids=lambda v: str(v)[:60])
 def test_a_construct_in_a_loop_in_a_branch(body, kinds, wanted):
-    function = define(TEMPLATE.format(body=body))
+    lines = body.replace(" | ", "\n").strip().replace("\n", "\n            ")
+    function = define(TEMPLATE.format(body=lines))
     arg_types = [SHORT[k] for k in kinds]
     made = translate(function, arg_types)
     assert made.program.entry.result == SHORT[wanted]

@@ -178,6 +178,12 @@ def _fold(op: str, args: tuple[Expr, ...]) -> Const | None:
     return Const(result, weak_type_of(result))  # type: ignore[arg-type]  # a bool, int, float or complex
 
 
+def _operand_hint(args: Sequence[Expr]) -> str:
+    if any(isinstance(a.type, (StructType, TupleType)) for a in args):
+        return "compute with single fields and items: `p.x`, `t[0]`"
+    return "convert an operand first, for example np.float32(x) or x.real"
+
+
 def _is_huge(values: Sequence[complex]) -> bool:
     return any(isinstance(v, int) and abs(v) > _MAX_FOLDED_BITS for v in values)
 
@@ -227,7 +233,7 @@ class FunctionBuilder:
             types = " and ".join(str(a.type) for a in args)
             raise OperatorError(
                 f"`{OPERATIONS[op].symbol or op}` {error} ({types})",
-                hint="convert an operand first, for example np.float32(x) or x.real",
+                hint=_operand_hint(args),
             ) from error
         decided = _decide_comparison(op, args)
         if decided is not None:

@@ -384,9 +384,9 @@ def bind_arguments(
     by_name = {p.name for p in params if not p.positional_only}
     for keyword, value in args.keywords.items():
         if keyword not in by_name or keyword in bound:
-            fault = "twice" if keyword in bound else "which it does not have"
+            fault = " twice" if keyword in bound else ", which it does not have"
             raise OperatorError(
-                f"`{name}` gets the argument `{keyword}` {fault}",
+                f"`{name}` gets the argument `{keyword}`{fault}",
                 hint=f"its arguments are ({', '.join(p.name for p in params)})",
             )
         bound[keyword] = value

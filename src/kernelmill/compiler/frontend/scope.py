@@ -167,9 +167,10 @@ def _global_of_root(name: str) -> Reader:
     return read
 
 
-def nearest(name: str, names: Iterator[str] | list[str], *, cutoff: float = 0.6) -> str:
+def nearest(name: str, names: Iterator[str] | list[str], *, cutoff: float = 0.7) -> str:
     """Return ` (did you mean `exp`?)` for a name that is close to one of `names`, or nothing."""
-    close = difflib.get_close_matches(name, list(names), n=1, cutoff=cutoff)
+    others = [n for n in names if n != name]
+    close = difflib.get_close_matches(name, others, n=1, cutoff=cutoff)
     return f" (did you mean `{close[0]}`?)" if close else ""
 
 
@@ -213,14 +214,16 @@ def _plain_attribute(owner: Known, name: str) -> object:
         value = _MISSING
     if value is not _MISSING:
         return value
-    if isinstance(found, types.ModuleType):
-        kind = f"module `{owner.name}`"
-    else:
-        kind = f"`{owner.name}` ({type(found).__name__})"
-    close = nearest(name, [n for n in dir(found) if not n.startswith("_")])
+    if isinstance(getattr(type(found), name, None), property):
+        raise OperatorError(
+            f"`{owner.name}.{name}` is a property, which an operator does not run",
+            hint=f"read it outside: `{name} = {owner.name}.{name}`",
+        )
+    kind = "module " if isinstance(found, types.ModuleType) else ""
+    close = nearest(name, [n for n in dir(found) if not n.startswith("_")], cutoff=0.65)
     raise OperatorError(
-        f"{kind} has no attribute `{name}` that an operator can read{close}",
-        hint="scalars are read from modules, classes and objects with plain attributes",
+        f"{kind}`{owner.name}` has no attribute `{name}`{close}",
+        hint="an operator reads plain attributes of modules, classes and objects",
     )
 
 
