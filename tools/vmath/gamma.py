@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 CODE = """\
 namespace vm {
 @stirling
+@gamma_one
 @lgamma_one
 @lgamma_two
 // log(gamma(z + n)) for z > 0 and the smallest n with z + n >= 12, and z (z + 1) ... (z + n - 1)
@@ -55,6 +56,17 @@ KM_INL Pair<f64> reflection(f64 y) {
   const Pair<f64> p = two_product(m.hi, $inv_pi_hi);
   return fast_sum(p.hi, p.lo + fma(m.hi, $inv_pi_lo, m_low * $inv_pi_hi));
 }
+// gamma(z) for 2^-60 < z < 20: gamma(1 + t) times z - 1, z - 2, ... 1 + t, all of them exact
+KM_INL Pair<f64> gamma_small(f64 z) {
+  const f64 t = z - floor(z), u = t - 0.5;
+  Pair<f64> p = fast_sum($gamma_first, fma(u, gamma_one(u), $gamma_first_lo));
+  if (z < 1.0) return quotient(p.hi, p.lo, z, 0.0);
+  for (f64 s = 1.0 + t; s < z; s += 1.0) {
+    const Pair<f64> m = two_product(p.hi, s);
+    p = fast_sum(m.hi, fma(p.lo, s, m.lo));
+  }
+  return p;
+}
 KM_INL bool pole(f64 x) { return (x <= 0.0) & (floor(x) == x); }
 // log(gamma(x)) = (x - 1) (x - 2) r(x), with a = x - 1 exactly and b = x - 2
 KM_INL Pair<f64> between(f64 a, Pair<f64> b, Pair<f64> r) {
@@ -83,6 +95,15 @@ KM_INL f64 tgamma(f64 x) {
   if (a < 0x1p-54) return 1.0 / x;
   if ((x != x) | (x == vm::infinity(x))) return x;
   if (vm::pole(x)) return vm::not_a_number(x);
+  const f64 half = floor(a) * 0.5, sign = floor(half) == half ? -1.0 : 1.0;  // below 0
+  if (a < 20.0) {
+    const vm::Pair<f64> g = vm::gamma_small(a);
+    if (x > 0.0) return g.hi + g.lo;
+    const vm::Pair<f64> r = vm::reflection(a), m = vm::two_product(r.hi, g.hi);
+    const vm::Pair<f64> q =
+        vm::quotient(sign, 0.0, m.hi, m.lo + fma(r.hi, g.lo, r.lo * g.hi));
+    return q.hi + q.lo;
+  }
   const vm::Gamma g = vm::gamma_parts(a > 200.0 ? 200.0 : a);
   if (x > 0.0) {
     const vm::Exp_f64 e = vm::exp_pair(g.log.hi, g.log.lo);
@@ -93,8 +114,7 @@ KM_INL f64 tgamma(f64 x) {
   const vm::Pair<f64> m = vm::two_product(e.hi, g.product.hi);
   const f64 m_low = m.lo + fma(e.hi, g.product.lo, e.lo * g.product.hi);
   const vm::Pair<f64> r = vm::reflection(a), q = vm::quotient(m.hi, m_low, r.hi, r.lo);
-  const f64 half = floor(a) * 0.5, v = vm::scale(q.hi + q.lo, e.n);
-  return floor(half) == half ? -v : v;
+  return sign * vm::scale(q.hi + q.lo, e.n);
 }
 
 // log |gamma(x)|
@@ -129,6 +149,8 @@ def emit() -> str:
 
     series = fit(stirling, mp.mpf(0), mp.mpf(1) / 144, tolerance)
     low, high = mp.mpf("-0.5001"), mp.mpf("0.5001")
+    gamma = fit(lambda t: mp.gamma(1.5 + t), mp.mpf(-0.5), mp.mpf(0.5), tolerance)
+    gamma_first = mp.mpf(F64.round(gamma[0]))
     one = fit(lambda t: mp.loggamma(1 + t) / (t * (t - 1)), low, high, tolerance)
     two = fit(lambda t: mp.loggamma(2 + t) / (t * (t + 1)), low, mp.mpf(1), tolerance)
     pi, inverse, log_2pi = split(mp.pi, [53]), split(1 / mp.pi, [53]), split(half, [53])
@@ -138,6 +160,11 @@ def emit() -> str:
         ),
         "one_first": one[0],
         "two_first": two[0],
+        "gamma_first": gamma_first,
+        "gamma_first_lo": gamma[0] - gamma_first,
+        "gamma_one": polynomial(
+            "gamma_one", gamma[1:], F64, "(gamma(3/2 + x) - gamma(3/2)) / x, |x| <= 1/2"
+        ),
         "lgamma_one": polynomial(
             "lgamma_one", one[1:], F64, "r(x) / x without its first term, |x| <= 1/2"
         ),

@@ -12,21 +12,16 @@ from vmath.kinds import F32, F64, Kind, fill, polynomial
 if TYPE_CHECKING:
     from vmath.fit import Real
 
-POW_LIMITS = """\
+POW_SIGN = """\
 namespace vm {
-// what IEEE 754 and NumPy want at zeros, infinities, NaN and for a negative base; v is |x|^y
-KM_INL $F pow_limits($F v, $F x, $F y) {
-  const $F inf = infinity(x), ax = fabs(x), ay = fabs(y), hy = ay * #0.5;
-  const bool whole = (ay >= $unit) | ((ay + $unit) - $unit == ay);
-  const bool odd = whole & (ay < $whole) & ((hy + $unit) - $unit != hy) & (hy < $unit);
-  const bool negative = signbit(x);
-  v = ax == #0 ? (y < #0 ? inf : #0) : v;
-  v = ax == inf ? (y < #0 ? #0 : inf) : v;
-  v = ay == inf ? (ax == #1 ? #1 : (ax > #1) == (y > #0) ? inf : #0) : v;
-  v = (negative & odd) ? -v : v;
-  v = (negative & !whole & (ax != #0) & (ax != inf)) ? not_a_number(x) : v;
-  v = ((x != x) | (y != y)) ? x + y : v;
-  return ((x == #1) | (y == #0)) ? #1 : v;
+// |x|^y gets its sign; a negative base wants a whole exponent; 1 and the exponent 0 give 1 always
+KM_INL $F pow_signed($F v, $F x, $F y) {
+  const $F half = y * #0.5;
+  const bool whole = rint(y) == y, odd = whole & (rint(half) != half);
+  v = ((fabs(x) == #1) | (y == #0)) ? #1 : v;
+  v = as_$F(bits(v) ^ (bits(x) & ~@magnitude & ($U)0 - ($U)odd));
+  const bool bad = (x < #0) & (x > -infinity(x)) & !whole;
+  return (bad & (y != #0)) ? not_a_number(x) : v;
 }
 }  // namespace vm
 """
@@ -38,16 +33,18 @@ namespace vm {
 }  // namespace vm
 // |x|^y in float64, which makes it correctly rounded in almost all cases
 KM_INL f32 pow(f32 x, f32 y) {
-  const u64 u = vm::bits((f64)fabs(x));
-  const i64 e = (i64)(u - @sqrt_half) >> 52;
-  const f64 t = vm::as_f64(u - ((u64)e << 52)) - 1.0, s = t / (t + 2.0);
-  const f64 log = fma(s, vm::log2_series(s * s), (f64)(i32)e);
+  const f64 a = (f64)fabs(x);
+  const u64 u = vm::bits(a), e = vm::binade(u);
+  const f64 t = vm::without(u, e) - 1.0, s = t / (t + 2.0);
+  f64 log = fma(s, vm::log2_series(s * s), vm::from_small(e) - 0x1p10);
+  log = a == 0.0 ? -vm::infinity(a) : log;
+  log = a < vm::infinity(a) ? log : a;  // inf and NaN
   f64 w = (f64)y * log;
   w = w < -160.0 ? -160.0 : w;
   w = w > 140.0 ? 140.0 : w;
   const f64 shifted = w + 0x1.8p52, r = w - (shifted - 0x1.8p52);
   const f64 v = vm::exp2_series(r) * vm::power_of_two(vm::low_integer(shifted));
-  return vm::pow_limits((f32)v, x, y);
+  return vm::pow_signed((f32)v, x, y);
 }
 """
 
@@ -67,18 +64,20 @@ KM_INL Pair<f64> log_double(f64 a) {
   const f64 tail = c.hi * z * log_series(z);
   const Pair<f64> h = fast_sum(2.0 * s.hi, q.hi);
   const f64 hl = h.lo + (2.0 * s.lo + ql + tail);
-  const Pair<f64> g = two_sum(p.k * $ln2_hi, h.hi);
+  const Pair<f64> g = fast_sum(p.k * $ln2_hi, h.hi);
   return fast_sum(g.hi, g.lo + fma(p.k, $ln2_lo, hl));
 }
 }  // namespace vm
 KM_INL f64 pow(f64 x, f64 y) {
-  const vm::Pair<f64> log = vm::log_double(fabs(x));
-  const f64 h = vm::product(y, log.hi);
-  const f64 l = fma(y, log.hi, -h) + y * log.lo;
+  const f64 a = fabs(x);
+  const vm::Pair<f64> log = vm::log_double(a);
+  f64 hi = a == 0.0 ? -vm::infinity(a) : log.hi;
+  hi = a < vm::infinity(a) ? hi : a;  // inf and NaN
+  const f64 h = vm::product(y, hi);
+  const f64 l = fma(y, hi, -h) + y * log.lo;
   const bool over = h > 710.0, under = h < -746.0;
-  const vm::Exp_f64 e =
-      vm::exp_pair(over ? 710.0 : under ? -746.0 : h, (over | under) ? 0.0 : l);
-  return vm::pow_limits(vm::scale(e.hi + e.lo, e.n), x, y);
+  const vm::Exp_f64 e = vm::exp_pair(over ? 710.0 : under ? -746.0 : h, (over | under) ? 0.0 : l);
+  return vm::pow_signed(vm::scale(e.hi + e.lo, e.n), x, y);
 }
 """
 
@@ -176,13 +175,9 @@ CBRT_AGAIN = """\
 """
 
 
-def limits(kind: Kind) -> str:
-    """Return the special cases of pow."""
-    values: dict[str, object] = {
-        "whole": mp.mpf(2) ** kind.digits,
-        "unit": mp.mpf(2) ** kind.mantissa,
-    }
-    return fill(POW_LIMITS, kind, values)
+def sign(kind: Kind) -> str:
+    """Return what pow does with signs."""
+    return fill(POW_SIGN, kind, {"magnitude": kind.word((1 << (kind.width - 1)) - 1)})
 
 
 def pow_single() -> str:
@@ -201,7 +196,6 @@ def pow_single() -> str:
             "log2_series", log2, F64, "log2((1 + s) / (1 - s)) / s with x = s^2, about 2^-40"
         ),
         "exp2_series": polynomial("exp2_series", exp2, F64, "2^x, |x| <= 1/2, about 2^-37"),
-        "sqrt_half": F64.pattern(mp.sqrt(mp.mpf(0.5))),
     }
     return fill(POW_SINGLE, F32, values)
 
@@ -261,8 +255,8 @@ def emit() -> str:
     """Return the body of the file."""
     return "\n".join(
         [
-            limits(F32),
-            limits(F64),
+            sign(F32),
+            sign(F64),
             pow_single(),
             pow_double(),
             roots(F32),

@@ -198,24 +198,24 @@ KM_INL $F atan($F x) {
 KM_INL $F atan2($F y, $F x) {
   const $F ax = fabs(x), ay = fabs(y), inf = vm::infinity(x);
   const bool steep = ay > ax, behind = signbit(x);
-  $F den = steep ? ay : ax, num = steep ? ax : ay;
-  num = den == inf ? (num == inf ? #1 : #0) : num;
-  den = ((den == inf) | (den == #0)) ? #1 : den;
-  const $F by = den > $large ? $down : den < $little ? $up : #1;
-  num = num * by;
-  den = den * by;
+  const $F high = vm::choose(steep, ay, ax), low = vm::choose(steep, ax, ay);
+  const bool endless = high == inf, both = low == inf;
+  const $F n = vm::choose(endless, vm::choose(both, #1, #0), low);
+  const $F d = vm::choose(endless | (high == #0), #1, high);
+  const $F by = vm::choose(d > $large, $down, vm::choose(d < $little, $up, #1));
+  const $F num = n * by, den = d * by;
   const bool mid = num > $tan_22 * den;
   const vm::Pair<$F> sum = vm::fast_sum(den, num), dif = vm::two_sum(num, -den);
-  const vm::Pair<$F> t = vm::quotient(mid ? dif.hi : num, mid ? dif.lo : #0, mid ? sum.hi : den,
-                                      mid ? sum.lo : #0);
-  const bool minus = steep != behind;
-  const $F eighths = mid ? #1 : #0, half = steep ? #2 - eighths : eighths;
-  const $F c = behind ? #4 - half : half;
-  const $F base = c * $octant_hi;  // exact
-  const $F turn = minus ? -#1 : #1;
-  const vm::Pair<$F> d = vm::fast_sum(base, turn * t.hi);
-  const $F rest = d.lo + fma(c, $octant_lo, turn * vm::atan_rest(t.hi, t.lo));
-  return ((x != x) | (y != y)) ? x + y : copysign(d.hi + rest, y);
+  const vm::Pair<$F> t =
+      vm::quotient(vm::choose(mid, dif.hi, num), vm::choose(mid, dif.lo, #0),
+                   vm::choose(mid, sum.hi, den), vm::choose(mid, sum.lo, #0));
+  const $F eighths = vm::choose(mid, #1, #0);
+  const $F half = vm::choose(steep, #2 - eighths, eighths);
+  const $F c = vm::choose(behind, #4 - half, half);
+  const $F turn = vm::choose(steep != behind, -#1, #1);
+  const vm::Pair<$F> a = vm::fast_sum(c * $octant_hi, turn * t.hi);  // the product is exact
+  const $F rest = a.lo + fma(c, $octant_lo, turn * vm::atan_rest(t.hi, t.lo));
+  return ((x != x) | (y != y)) ? x + y : copysign(a.hi + rest, y);
 }
 """
 

@@ -20,6 +20,34 @@ KM_INL f64 stirling(f64 x) {
   return fma(odd, x, even);
 }
 
+// (gamma(3/2 + x) - gamma(3/2)) / x, |x| <= 1/2
+KM_INL f64 gamma_one(f64 x) {
+  const f64 x2 = x * x;
+  f64 even = -0x1.11608e6bb0c2fp-12;
+  even = fma(even, x2, -0x1.bb369d5131455p-13);
+  even = fma(even, x2, -0x1.746bdca834ae4p-11);
+  even = fma(even, x2, -0x1.8cef2e0fb4fdcp-10);
+  even = fma(even, x2, -0x1.c0c969f4f367ep-9);
+  even = fma(even, x2, -0x1.f7fa6e1c4905cp-8);
+  even = fma(even, x2, -0x1.1a2c311283b1ap-6);
+  even = fma(even, x2, -0x1.374fd5a7c43b1p-5);
+  even = fma(even, x2, -0x1.3d88cfe568fadp-4);
+  even = fma(even, x2, -0x1.b77ac1ca2dc52p-4);
+  even = fma(even, x2, 0x1.08ea88ee5619bp-5);
+  f64 odd = 0x1.773bf2f086911p-13;
+  odd = fma(odd, x2, 0x1.18ba4cc8e94d8p-13);
+  odd = fma(odd, x2, 0x1.f4f6063ddea2cp-12);
+  odd = fma(odd, x2, 0x1.08491270ad524p-10);
+  odd = fma(odd, x2, 0x1.2b52f283afd49p-9);
+  odd = fma(odd, x2, 0x1.504cc3b99e256p-8);
+  odd = fma(odd, x2, 0x1.7991eeb85af7p-7);
+  odd = fma(odd, x2, 0x1.a752c64c7ae1cp-6);
+  odd = fma(odd, x2, 0x1.e022b74498c06p-5);
+  odd = fma(odd, x2, 0x1.283bd374ea0ep-3);
+  odd = fma(odd, x2, 0x1.a8c4dba620d63p-2);
+  return fma(odd, x, even);
+}
+
 // r(x) / x without its first term, |x| <= 1/2
 KM_INL f64 lgamma_one(f64 x) {
   const f64 x2 = x * x;
@@ -117,6 +145,17 @@ KM_INL Pair<f64> reflection(f64 y) {
   const Pair<f64> p = two_product(m.hi, 0x1.45f306dc9c883p-2);
   return fast_sum(p.hi, p.lo + fma(m.hi, -0x1.6b01ec5417056p-56, m_low * 0x1.45f306dc9c883p-2));
 }
+// gamma(z) for 2^-60 < z < 20: gamma(1 + t) times z - 1, z - 2, ... 1 + t, all of them exact
+KM_INL Pair<f64> gamma_small(f64 z) {
+  const f64 t = z - floor(z), u = t - 0.5;
+  Pair<f64> p = fast_sum(0x1.c5bf891b4ef6bp-1, fma(u, gamma_one(u), -0x1.66ec85bc5f70fp-55));
+  if (z < 1.0) return quotient(p.hi, p.lo, z, 0.0);
+  for (f64 s = 1.0 + t; s < z; s += 1.0) {
+    const Pair<f64> m = two_product(p.hi, s);
+    p = fast_sum(m.hi, fma(p.lo, s, m.lo));
+  }
+  return p;
+}
 KM_INL bool pole(f64 x) { return (x <= 0.0) & (floor(x) == x); }
 // log(gamma(x)) = (x - 1) (x - 2) r(x), with a = x - 1 exactly and b = x - 2
 KM_INL Pair<f64> between(f64 a, Pair<f64> b, Pair<f64> r) {
@@ -145,6 +184,15 @@ KM_INL f64 tgamma(f64 x) {
   if (a < 0x1p-54) return 1.0 / x;
   if ((x != x) | (x == vm::infinity(x))) return x;
   if (vm::pole(x)) return vm::not_a_number(x);
+  const f64 half = floor(a) * 0.5, sign = floor(half) == half ? -1.0 : 1.0;  // below 0
+  if (a < 20.0) {
+    const vm::Pair<f64> g = vm::gamma_small(a);
+    if (x > 0.0) return g.hi + g.lo;
+    const vm::Pair<f64> r = vm::reflection(a), m = vm::two_product(r.hi, g.hi);
+    const vm::Pair<f64> q =
+        vm::quotient(sign, 0.0, m.hi, m.lo + fma(r.hi, g.lo, r.lo * g.hi));
+    return q.hi + q.lo;
+  }
   const vm::Gamma g = vm::gamma_parts(a > 200.0 ? 200.0 : a);
   if (x > 0.0) {
     const vm::Exp_f64 e = vm::exp_pair(g.log.hi, g.log.lo);
@@ -155,8 +203,7 @@ KM_INL f64 tgamma(f64 x) {
   const vm::Pair<f64> m = vm::two_product(e.hi, g.product.hi);
   const f64 m_low = m.lo + fma(e.hi, g.product.lo, e.lo * g.product.hi);
   const vm::Pair<f64> r = vm::reflection(a), q = vm::quotient(m.hi, m_low, r.hi, r.lo);
-  const f64 half = floor(a) * 0.5, v = vm::scale(q.hi + q.lo, e.n);
-  return floor(half) == half ? -v : v;
+  return sign * vm::scale(q.hi + q.lo, e.n);
 }
 
 // log |gamma(x)|

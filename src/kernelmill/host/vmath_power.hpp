@@ -8,36 +8,26 @@
 namespace km {
 
 namespace vm {
-// what IEEE 754 and NumPy want at zeros, infinities, NaN and for a negative base; v is |x|^y
-KM_INL f32 pow_limits(f32 v, f32 x, f32 y) {
-  const f32 inf = infinity(x), ax = fabs(x), ay = fabs(y), hy = ay * 0x1p-1f;
-  const bool whole = (ay >= 0x1p23f) | ((ay + 0x1p23f) - 0x1p23f == ay);
-  const bool odd = whole & (ay < 0x1p24f) & ((hy + 0x1p23f) - 0x1p23f != hy) & (hy < 0x1p23f);
-  const bool negative = signbit(x);
-  v = ax == 0.0f ? (y < 0.0f ? inf : 0.0f) : v;
-  v = ax == inf ? (y < 0.0f ? 0.0f : inf) : v;
-  v = ay == inf ? (ax == 1.0f ? 1.0f : (ax > 1.0f) == (y > 0.0f) ? inf : 0.0f) : v;
-  v = (negative & odd) ? -v : v;
-  v = (negative & !whole & (ax != 0.0f) & (ax != inf)) ? not_a_number(x) : v;
-  v = ((x != x) | (y != y)) ? x + y : v;
-  return ((x == 1.0f) | (y == 0.0f)) ? 1.0f : v;
+// |x|^y gets its sign; a negative base wants a whole exponent; 1 and the exponent 0 give 1 always
+KM_INL f32 pow_signed(f32 v, f32 x, f32 y) {
+  const f32 half = y * 0x1p-1f;
+  const bool whole = rint(y) == y, odd = whole & (rint(half) != half);
+  v = ((fabs(x) == 1.0f) | (y == 0.0f)) ? 1.0f : v;
+  v = as_f32(bits(v) ^ (bits(x) & ~0x7fffffffu & (u32)0 - (u32)odd));
+  const bool bad = (x < 0.0f) & (x > -infinity(x)) & !whole;
+  return (bad & (y != 0.0f)) ? not_a_number(x) : v;
 }
 }  // namespace vm
 
 namespace vm {
-// what IEEE 754 and NumPy want at zeros, infinities, NaN and for a negative base; v is |x|^y
-KM_INL f64 pow_limits(f64 v, f64 x, f64 y) {
-  const f64 inf = infinity(x), ax = fabs(x), ay = fabs(y), hy = ay * 0x1p-1;
-  const bool whole = (ay >= 0x1p52) | ((ay + 0x1p52) - 0x1p52 == ay);
-  const bool odd = whole & (ay < 0x1p53) & ((hy + 0x1p52) - 0x1p52 != hy) & (hy < 0x1p52);
-  const bool negative = signbit(x);
-  v = ax == 0.0 ? (y < 0.0 ? inf : 0.0) : v;
-  v = ax == inf ? (y < 0.0 ? 0.0 : inf) : v;
-  v = ay == inf ? (ax == 1.0 ? 1.0 : (ax > 1.0) == (y > 0.0) ? inf : 0.0) : v;
-  v = (negative & odd) ? -v : v;
-  v = (negative & !whole & (ax != 0.0) & (ax != inf)) ? not_a_number(x) : v;
-  v = ((x != x) | (y != y)) ? x + y : v;
-  return ((x == 1.0) | (y == 0.0)) ? 1.0 : v;
+// |x|^y gets its sign; a negative base wants a whole exponent; 1 and the exponent 0 give 1 always
+KM_INL f64 pow_signed(f64 v, f64 x, f64 y) {
+  const f64 half = y * 0x1p-1;
+  const bool whole = rint(y) == y, odd = whole & (rint(half) != half);
+  v = ((fabs(x) == 1.0) | (y == 0.0)) ? 1.0 : v;
+  v = as_f64(bits(v) ^ (bits(x) & ~0x7fffffffffffffffull & (u64)0 - (u64)odd));
+  const bool bad = (x < 0.0) & (x > -infinity(x)) & !whole;
+  return (bad & (y != 0.0)) ? not_a_number(x) : v;
 }
 }  // namespace vm
 
@@ -72,16 +62,18 @@ KM_INL f64 exp2_series(f64 x) {
 }  // namespace vm
 // |x|^y in float64, which makes it correctly rounded in almost all cases
 KM_INL f32 pow(f32 x, f32 y) {
-  const u64 u = vm::bits((f64)fabs(x));
-  const i64 e = (i64)(u - 0x3fe6a09e667f3bcdull) >> 52;
-  const f64 t = vm::as_f64(u - ((u64)e << 52)) - 1.0, s = t / (t + 2.0);
-  const f64 log = fma(s, vm::log2_series(s * s), (f64)(i32)e);
+  const f64 a = (f64)fabs(x);
+  const u64 u = vm::bits(a), e = vm::binade(u);
+  const f64 t = vm::without(u, e) - 1.0, s = t / (t + 2.0);
+  f64 log = fma(s, vm::log2_series(s * s), vm::from_small(e) - 0x1p10);
+  log = a == 0.0 ? -vm::infinity(a) : log;
+  log = a < vm::infinity(a) ? log : a;  // inf and NaN
   f64 w = (f64)y * log;
   w = w < -160.0 ? -160.0 : w;
   w = w > 140.0 ? 140.0 : w;
   const f64 shifted = w + 0x1.8p52, r = w - (shifted - 0x1.8p52);
   const f64 v = vm::exp2_series(r) * vm::power_of_two(vm::low_integer(shifted));
-  return vm::pow_limits((f32)v, x, y);
+  return vm::pow_signed((f32)v, x, y);
 }
 
 namespace vm {
@@ -112,18 +104,20 @@ KM_INL Pair<f64> log_double(f64 a) {
   const f64 tail = c.hi * z * log_series(z);
   const Pair<f64> h = fast_sum(2.0 * s.hi, q.hi);
   const f64 hl = h.lo + (2.0 * s.lo + ql + tail);
-  const Pair<f64> g = two_sum(p.k * 0x1.62e42fefa4p-1, h.hi);
+  const Pair<f64> g = fast_sum(p.k * 0x1.62e42fefa4p-1, h.hi);
   return fast_sum(g.hi, g.lo + fma(p.k, -0x1.8432a1b0e2634p-43, hl));
 }
 }  // namespace vm
 KM_INL f64 pow(f64 x, f64 y) {
-  const vm::Pair<f64> log = vm::log_double(fabs(x));
-  const f64 h = vm::product(y, log.hi);
-  const f64 l = fma(y, log.hi, -h) + y * log.lo;
+  const f64 a = fabs(x);
+  const vm::Pair<f64> log = vm::log_double(a);
+  f64 hi = a == 0.0 ? -vm::infinity(a) : log.hi;
+  hi = a < vm::infinity(a) ? hi : a;  // inf and NaN
+  const f64 h = vm::product(y, hi);
+  const f64 l = fma(y, hi, -h) + y * log.lo;
   const bool over = h > 710.0, under = h < -746.0;
-  const vm::Exp_f64 e =
-      vm::exp_pair(over ? 710.0 : under ? -746.0 : h, (over | under) ? 0.0 : l);
-  return vm::pow_limits(vm::scale(e.hi + e.lo, e.n), x, y);
+  const vm::Exp_f64 e = vm::exp_pair(over ? 710.0 : under ? -746.0 : h, (over | under) ? 0.0 : l);
+  return vm::pow_signed(vm::scale(e.hi + e.lo, e.n), x, y);
 }
 
 namespace vm {

@@ -187,24 +187,24 @@ KM_INL f32 atan(f32 x) {
 KM_INL f32 atan2(f32 y, f32 x) {
   const f32 ax = fabs(x), ay = fabs(y), inf = vm::infinity(x);
   const bool steep = ay > ax, behind = signbit(x);
-  f32 den = steep ? ay : ax, num = steep ? ax : ay;
-  num = den == inf ? (num == inf ? 1.0f : 0.0f) : num;
-  den = ((den == inf) | (den == 0.0f)) ? 1.0f : den;
-  const f32 by = den > 0x1p124f ? 0x1p-5f : den < 0x1p-79f ? 0x1p48f : 1.0f;
-  num = num * by;
-  den = den * by;
+  const f32 high = vm::choose(steep, ay, ax), low = vm::choose(steep, ax, ay);
+  const bool endless = high == inf, both = low == inf;
+  const f32 n = vm::choose(endless, vm::choose(both, 1.0f, 0.0f), low);
+  const f32 d = vm::choose(endless | (high == 0.0f), 1.0f, high);
+  const f32 by = vm::choose(d > 0x1p124f, 0x1p-5f, vm::choose(d < 0x1p-79f, 0x1p48f, 1.0f));
+  const f32 num = n * by, den = d * by;
   const bool mid = num > 0x1.a8279ap-2f * den;
   const vm::Pair<f32> sum = vm::fast_sum(den, num), dif = vm::two_sum(num, -den);
-  const vm::Pair<f32> t = vm::quotient(mid ? dif.hi : num, mid ? dif.lo : 0.0f, mid ? sum.hi : den,
-                                      mid ? sum.lo : 0.0f);
-  const bool minus = steep != behind;
-  const f32 eighths = mid ? 1.0f : 0.0f, half = steep ? 2.0f - eighths : eighths;
-  const f32 c = behind ? 4.0f - half : half;
-  const f32 base = c * 0x1.921fbp-1f;  // exact
-  const f32 turn = minus ? -1.0f : 1.0f;
-  const vm::Pair<f32> d = vm::fast_sum(base, turn * t.hi);
-  const f32 rest = d.lo + fma(c, 0x1.5110b4p-23f, turn * vm::atan_rest(t.hi, t.lo));
-  return ((x != x) | (y != y)) ? x + y : copysign(d.hi + rest, y);
+  const vm::Pair<f32> t =
+      vm::quotient(vm::choose(mid, dif.hi, num), vm::choose(mid, dif.lo, 0.0f),
+                   vm::choose(mid, sum.hi, den), vm::choose(mid, sum.lo, 0.0f));
+  const f32 eighths = vm::choose(mid, 1.0f, 0.0f);
+  const f32 half = vm::choose(steep, 2.0f - eighths, eighths);
+  const f32 c = vm::choose(behind, 4.0f - half, half);
+  const f32 turn = vm::choose(steep != behind, -1.0f, 1.0f);
+  const vm::Pair<f32> a = vm::fast_sum(c * 0x1.921fbp-1f, turn * t.hi);  // the product is exact
+  const f32 rest = a.lo + fma(c, 0x1.5110b4p-23f, turn * vm::atan_rest(t.hi, t.lo));
+  return ((x != x) | (y != y)) ? x + y : copysign(a.hi + rest, y);
 }
 
 namespace vm {
@@ -417,24 +417,24 @@ KM_INL f64 atan(f64 x) {
 KM_INL f64 atan2(f64 y, f64 x) {
   const f64 ax = fabs(x), ay = fabs(y), inf = vm::infinity(x);
   const bool steep = ay > ax, behind = signbit(x);
-  f64 den = steep ? ay : ax, num = steep ? ax : ay;
-  num = den == inf ? (num == inf ? 1.0 : 0.0) : num;
-  den = ((den == inf) | (den == 0.0)) ? 1.0 : den;
-  const f64 by = den > 0x1p1020 ? 0x1p-5 : den < 0x1p-917 ? 0x1p106 : 1.0;
-  num = num * by;
-  den = den * by;
+  const f64 high = vm::choose(steep, ay, ax), low = vm::choose(steep, ax, ay);
+  const bool endless = high == inf, both = low == inf;
+  const f64 n = vm::choose(endless, vm::choose(both, 1.0, 0.0), low);
+  const f64 d = vm::choose(endless | (high == 0.0), 1.0, high);
+  const f64 by = vm::choose(d > 0x1p1020, 0x1p-5, vm::choose(d < 0x1p-917, 0x1p106, 1.0));
+  const f64 num = n * by, den = d * by;
   const bool mid = num > 0x1.a827999fcef32p-2 * den;
   const vm::Pair<f64> sum = vm::fast_sum(den, num), dif = vm::two_sum(num, -den);
-  const vm::Pair<f64> t = vm::quotient(mid ? dif.hi : num, mid ? dif.lo : 0.0, mid ? sum.hi : den,
-                                      mid ? sum.lo : 0.0);
-  const bool minus = steep != behind;
-  const f64 eighths = mid ? 1.0 : 0.0, half = steep ? 2.0 - eighths : eighths;
-  const f64 c = behind ? 4.0 - half : half;
-  const f64 base = c * 0x1.921fb54442d18p-1;  // exact
-  const f64 turn = minus ? -1.0 : 1.0;
-  const vm::Pair<f64> d = vm::fast_sum(base, turn * t.hi);
-  const f64 rest = d.lo + fma(c, 0x1.1a62633145c07p-55, turn * vm::atan_rest(t.hi, t.lo));
-  return ((x != x) | (y != y)) ? x + y : copysign(d.hi + rest, y);
+  const vm::Pair<f64> t =
+      vm::quotient(vm::choose(mid, dif.hi, num), vm::choose(mid, dif.lo, 0.0),
+                   vm::choose(mid, sum.hi, den), vm::choose(mid, sum.lo, 0.0));
+  const f64 eighths = vm::choose(mid, 1.0, 0.0);
+  const f64 half = vm::choose(steep, 2.0 - eighths, eighths);
+  const f64 c = vm::choose(behind, 4.0 - half, half);
+  const f64 turn = vm::choose(steep != behind, -1.0, 1.0);
+  const vm::Pair<f64> a = vm::fast_sum(c * 0x1.921fb54442d18p-1, turn * t.hi);  // the product is exact
+  const f64 rest = a.lo + fma(c, 0x1.1a62633145c07p-55, turn * vm::atan_rest(t.hi, t.lo));
+  return ((x != x) | (y != y)) ? x + y : copysign(a.hi + rest, y);
 }
 
 }  // namespace km
