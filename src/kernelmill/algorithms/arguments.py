@@ -131,7 +131,7 @@ def outputs_of(
 ) -> tuple[list[Argument], Any]:
     """Return the outputs as arguments, and what the user gets; new arrays where `out` is None.
 
-    `exact` asks for that very shape; without it an output may be larger, and inputs broadcast to it.
+    `exact` asks for that very shape; else an output may be larger, and inputs broadcast to it.
     Raises ShapeError when a given output has a shape that does not do, and ArgumentError when two
     outputs overlap.
     """

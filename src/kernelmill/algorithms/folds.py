@@ -87,7 +87,8 @@ class Fold:
         """Pack the captured scalars of `finish`."""
         if self.init is None:
             return b""
-        scalars = self.combine.pack(self.op.function)
+        scalars = self.combine.read(self.op.function)
+        assert scalars is not None, "the operator was specialized for this function just now"
         leaves = list(_leaves(self.init, self.accumulator))
         types = [c.type for c in self.combine.translation.captures]
         layout = pack_format([*types, *(t for _, t in leaves)])

@@ -20,8 +20,7 @@ from kernelmill.runtime.native import native, stream_threshold
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kernelmill.algorithms.layout import Layout
-    from kernelmill.compiler.op import Op, Specialized
+    from kernelmill.compiler.op import Specialized
     from kernelmill.runtime.memory import View
 
 __all__ = ["Bound", "Built", "Cost", "Plan", "Prepare", "Scope", "build", "execute", "quick"]
@@ -121,8 +120,7 @@ class Scope:
     @property
     def is_static(self) -> bool:
         """Whether nothing of the user's scope can change what the kernel does."""
-        translations = [s.translation for s in self.operators]
-        return not any(t.captures or t.baked for t in translations)
+        return not any(o.slots or o.baked for o in self.operators)
 
     @property
     def offsets(self) -> tuple[int, ...]:
@@ -142,9 +140,10 @@ class Scope:
         """Pack the captured scalars of these functions; None when their scope has changed type."""
         block = b""
         for operator, function in zip(self.operators, functions, strict=True):
-            if not operator.is_current(function):
+            packed = operator.read(function)
+            if packed is None:
                 return None
-            block += aligned(operator.pack(function))
+            block += aligned(packed) if packed else packed
         return block
 
 

@@ -118,7 +118,7 @@ def reduce_source(
     element: tuple[Program, int] | None,
     folds: Sequence[FoldText],
 ) -> KernelSource:
-    """Return the text of a reduction; `element` maps the inputs to accumulators, None is identity."""
+    """Return the text of a reduction; `element` maps inputs to accumulators, None is identity."""
     printed: list[PrintedOperator] = []
     lines: list[str] = []
     for index, fold in enumerate(folds):
@@ -161,8 +161,8 @@ def _fold_lines(index: int, fold: FoldText, printed: list[PrintedOperator]) -> l
         f"struct Fold{index} : {base} {{",
         f"  typedef {finish.result_spelling} out;",
         f"  km::Finish{index} last;",
-        f"  KM_INL explicit Fold{index}([[maybe_unused]] const char* packed)"
-        f" : {start}last(packed + {fold.tail}) {{}}",
+        f"  KM_INL explicit Fold{index}([[maybe_unused]] const char* packed)",
+        f"      : {start}last(packed + {fold.tail}) {{}}",
         f"  KM_INL out finish({spelled} value) const {{ return last(value); }}",
         "};",
     ]

@@ -18,7 +18,18 @@ import numpy as np
 
 from kernelmill.compiler.builder import ScalarOverflowError, weak_type_of
 from kernelmill.compiler.frontend import CapturedScalar, Translation, translate
-from kernelmill.dtypes import DType, Type, WeakType, dtype_of, int64, storage, uint64, weak_int
+from kernelmill.dtypes import (
+    DType,
+    Type,
+    bool_,
+    dtype_of,
+    int64,
+    storage,
+    uint64,
+    weak_complex,
+    weak_float,
+    weak_int,
+)
 from kernelmill.errors import ArgumentError, DTypeError
 
 if TYPE_CHECKING:
@@ -66,6 +77,7 @@ class Op:
     wide: bool = False
 
     def __call__(self, *args: object) -> Any:  # Any: whatever the user's function returns
+        """Call the Python function itself; nothing is compiled."""
         return self.function(*args)
 
     def identity_for(self, type_: Type) -> object:
@@ -235,6 +247,27 @@ _PACK: Final = {
 
 
 @dataclass(frozen=True, slots=True)
+class _Slot:
+    """How one captured scalar is read and packed: the class it usually has, and its range."""
+
+    capture: CapturedScalar
+    usual: type
+    spread: bool
+
+    def read(self, root: object) -> object:
+        """Return the value for `root`, or `_CHANGED` when its type is no longer the capture's."""
+        capture = self.capture
+        value = capture.read_from(root)
+        if type(value) is not self.usual and _scalar_type(value) != capture.type:
+            return _CHANGED
+        return _check_range(capture, value) if capture.type is weak_int else value  # type: ignore[arg-type]  # a weak int is an int
+
+
+_CHANGED: Final = object()
+_USUAL: Final[dict[Type, type]] = {weak_int: int, weak_float: float, weak_complex: complex}
+
+
+@dataclass(frozen=True, slots=True)
 class Specialized:
     """An operator for one choice of argument types, and how its captured scalars are packed."""
 
@@ -242,37 +275,39 @@ class Specialized:
     arguments: tuple[Type, ...]
     translation: Translation
     packer: struct_format.Struct = field(repr=False)
+    slots: tuple[_Slot, ...] = field(repr=False)
+    baked: tuple[tuple[Callable[[object], object], object], ...] = field(repr=False)
 
     @property
     def result(self) -> Type:
         """The result type as inferred; a weak one is stored as `dtypes.storage` says."""
         return self.translation.program.entry.result
 
-    def is_current(self, root: object) -> bool:
-        """Whether what was baked, and the types of what was captured, still hold for `root`."""
-        translation = self.translation
-        for baked in translation.baked:
-            if baked.read() is not baked.value:
-                return False
-        return all(_scalar_type(c.read()) == c.type for c in translation.captures)
-
-    def pack(self, root: object) -> bytes:
+    def read(self, root: object) -> bytes | None:
         """Read the captured scalars of `root` and lay them out as the kernel expects them.
 
-        Raises OverflowError when an integer does not fit the types it meets, as NumPy does.
+        None when what was baked, or the type of what was captured, no longer holds. Raises
+        OverflowError when an integer does not fit the types it meets, as NumPy does.
         """
+        for read, value in self.baked:
+            if read(root) is not value:
+                return None
         values: list[Any] = []
-        for capture in self.translation.captures:
-            value = capture.read()
-            kind = cast("DType | WeakType", capture.type).kind
-            if kind == "complex":
-                number = complex(cast("complex", value))
-                values += (number.real, number.imag)
-            elif capture.type == weak_int:
-                values.append(_check_range(capture, cast("int", value)))
+        for slot in self.slots:
+            found: Any = slot.read(root)
+            if found is _CHANGED:
+                return None
+            if slot.spread:
+                values += (found.real, found.imag)
             else:
-                values.append(value)
+                values.append(found)
         return self.packer.pack(*values)
+
+
+def _slot(capture: CapturedScalar) -> _Slot:
+    stored = cast("DType", storage(capture.type))
+    usual = _USUAL.get(capture.type) or (bool if stored is bool_ else stored.to_numpy().type)
+    return _Slot(capture, usual, stored.kind == "complex")
 
 
 def _check_range(capture: CapturedScalar, value: int) -> int:
@@ -311,6 +346,9 @@ def pack_format(types: Sequence[Type]) -> struct_format.Struct:
     return struct_format.Struct("@" + "".join(codes))
 
 
+# Translations that are kept: texts with argument types, and states of the scope of each.
+_MOST_TEXTS: Final = 4096
+_MOST_STATES: Final = 8
 _LOCK: Final = threading.Lock()
 _FOUND: dict[tuple[object, tuple[Type, ...]], list[Specialized]] = {}
 
@@ -327,13 +365,21 @@ def specialize(operator_: Op, arguments: tuple[Type, ...]) -> Specialized:
     """
     function = operator_.function
     key = (root_of(function), arguments)
-    for found in _FOUND.get(key, ()):
-        if found.is_current(function):
+    for found in tuple(_FOUND.get(key, ())):
+        if found.read(function) is not None:
             return found
     translation = translate(function, arguments)
     made = Specialized(
-        operator_, arguments, translation, pack_format([c.type for c in translation.captures])
+        operator_,
+        arguments,
+        translation,
+        pack_format([c.type for c in translation.captures]),
+        tuple(_slot(c) for c in translation.captures),
+        tuple((b.read_from, b.value) for b in translation.baked),
     )
     with _LOCK:
-        _FOUND.setdefault(key, []).append(made)
+        if len(_FOUND) >= _MOST_TEXTS:
+            _FOUND.clear()
+        states = _FOUND.setdefault(key, [])
+        states[:] = [made, *states[: _MOST_STATES - 1]]
     return made

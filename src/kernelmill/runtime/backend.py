@@ -1,6 +1,6 @@
 """What every back end offers to a plan: build a kernel, launch it. Only protocols and records.
 
-A back end is one module beside this one (`cpu.py`, `null.py`, …) with one class that has this shape.
+A back end is one module beside this one (`cpu.py`, `null.py`) with one class of this shape.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Backend(Protocol):
 
     @property
     def name(self) -> str:
-        """Name of the device: "cpu", "cuda:0", …"""
+        """Name of the device: "cpu", "cuda:0"."""
         ...
 
     def build(self, source: KernelSource) -> Kernel:

@@ -14,6 +14,7 @@ from kernelmill.runtime.null import NullBackend
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
+    from typing import Self
 
     from kernelmill.runtime.backend import Backend
 
@@ -97,7 +98,7 @@ class Device:
         """The back end that runs on this device."""
         return _backend(self.name)
 
-    def __enter__(self) -> Device:
+    def __enter__(self) -> Self:
         self._tokens.append(_CURRENT.set(self.name))
         return self
 

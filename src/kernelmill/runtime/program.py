@@ -22,7 +22,7 @@ from kernelmill.toolchain import compile_shared, find_host_compiler, toolchain_i
 
 if TYPE_CHECKING:
     from kernelmill.config import Config
-    from kernelmill.toolchain import HostCompiler
+    from kernelmill.toolchain import CompileResult, HostCompiler
 
 __all__ = ["ENTRY", "HOST_TEMPLATES", "build_host_kernel", "host_templates_digest"]
 
@@ -75,29 +75,38 @@ def _build(source: KernelSource, config: Config) -> Kernel:
         toolchain=toolchain_identity(compiler, config.march),
     )
 
+    made: list[CompileResult] = []
+
     def compile_here(directory: Path) -> Bundle:
-        return _compile(source, compiler, config.march, directory)
+        made.append(_compile(source, compiler, config.march, directory))
+        image = Image(_TARGET, "so", made[-1].path.read_bytes())
+        return Bundle((image,), (EntryPoint(ENTRY),), signature=source.name, source=source.text)
 
     bundle = default_cache().get_or_build(key, compile_here)
-    path = bundle.image(_TARGET).path
-    assert path is not None, "the cache gives every image a file"
-    return _load(source, path, key)
+    image = bundle.image(_TARGET)
+    assert image.path is not None, "the cache gives every image a file"
+    kernel = _load(source, image.path, key)
+    if events.active and made:
+        seconds = made[-1].seconds
+        events.emit("compile", source.name, device="cpu", seconds=seconds, bytes=len(image.data))
+    return kernel
 
 
-def _compile(source: KernelSource, compiler: HostCompiler, march: str, directory: Path) -> Bundle:
-    made = compile_shared(
-        source.text,
-        directory / "kernel.so",
-        compiler=compiler,
-        march=march,
-        include_dirs=(HOST_TEMPLATES,),
-    )
-    image = Image(_TARGET, "so", made.path.read_bytes())
-    if events.active:
-        events.emit(
-            "compile", source.name, device="cpu", seconds=made.seconds, bytes=len(image.data)
+def _compile(
+    source: KernelSource, compiler: HostCompiler, march: str, directory: Path
+) -> CompileResult:
+    try:
+        return compile_shared(
+            source.text,
+            directory / "kernel.so",
+            compiler=compiler,
+            march=march,
+            include_dirs=(HOST_TEMPLATES,),
         )
-    return Bundle((image,), (EntryPoint(ENTRY),), signature=source.name, source=source.text)
+    except CompileError as error:
+        if str(directory) in error.hint:  # what is there is gone when the user reads this
+            error.hint = f"it is in the generated text of: {source.name}"
+        raise
 
 
 def _load(source: KernelSource, path: Path, key: str) -> Kernel:

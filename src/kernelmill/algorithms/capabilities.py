@@ -1,0 +1,156 @@
+"""`capabilities()`: what is served, as data: algorithm family, element type, layout, back end.
+
+Tests run every family on every type and layout that is listed here as supported. How a call is
+carried out is in the family's own file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache as once
+from itertools import product
+from typing import TYPE_CHECKING, Final, get_args
+
+from kernelmill.algorithms.layout import Pattern
+from kernelmill.dtypes import SCALARS
+from kernelmill.errors import DeviceError
+from kernelmill.runtime.devices import Device
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = [
+    "BACKENDS",
+    "DTYPES",
+    "FAMILIES",
+    "LAYOUTS",
+    "Capabilities",
+    "Capability",
+    "absence",
+    "capabilities",
+]
+
+# A new family, back end or layout is one more name here; the tests follow.
+FAMILIES: Final = ("transform", "reduce")
+BACKENDS: Final = ("cpu", "cuda", "emulator")
+LAYOUTS: Final[tuple[str, ...]] = get_args(Pattern)
+STRUCT: Final = "struct"
+DTYPES: Final = (*(dtype.name for dtype in SCALARS), STRUCT)
+
+
+@dataclass(frozen=True, slots=True)
+class Capability:
+    """One cell of the table: `reason` says why it is not supported, "" when it is."""
+
+    family: str
+    dtype: str
+    layout: str
+    backend: str
+    reason: str = ""
+
+    @property
+    def supported(self) -> bool:
+        """Whether a call like this is carried out; otherwise it raises."""
+        return not self.reason
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """The table; `rows` is all of it, its text puts together what belongs together."""
+
+    rows: tuple[Capability, ...]
+
+    def __str__(self) -> str:
+        lines = [("family", "backend", "dtypes", "layouts", "supported"), *_merged(self.rows)]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        return "\n".join(
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+            for line in lines
+        )
+
+    def find(
+        self,
+        *,
+        family: str | None = None,
+        dtype: str | None = None,
+        layout: str | None = None,
+        backend: str | None = None,
+    ) -> tuple[Capability, ...]:
+        """Return the rows that have these values; what is not given matches all.
+
+        Examples
+        --------
+        >>> from kernelmill.algorithms.capabilities import capabilities
+        >>> rows = capabilities().find(family="reduce", dtype="float32", backend="cpu")
+        >>> all(row.supported for row in rows)
+        True
+        """
+        wanted = (family, dtype, layout, backend)
+        return tuple(
+            row
+            for row in self.rows
+            if all(
+                w is None or w == found
+                for w, found in zip(
+                    wanted, (row.family, row.dtype, row.layout, row.backend), strict=True
+                )
+            )
+        )
+
+
+@once
+def capabilities() -> Capabilities:
+    """Return which family serves which element type and layout on which back end.
+
+    "broadcast" is an array with zero strides, "transposed" one whose last axis is not the
+    contiguous one. bfloat16 comes in arrays of `ml_dtypes` or torch; a reduction of structs takes
+    an operator of the user.
+
+    Examples
+    --------
+    >>> import kernelmill as km
+    >>> km.capabilities().find(family="transform", backend="cpu")[0].supported
+    True
+    """
+    reasons = {backend: absence(backend) for backend in BACKENDS}
+    return Capabilities(
+        tuple(
+            Capability(family, dtype, layout, backend, reasons[backend])
+            for family, backend, dtype, layout in product(FAMILIES, BACKENDS, DTYPES, LAYOUTS)
+        )
+    )
+
+
+def absence(device: str) -> str:
+    """Return why a device cannot be used; "" when it can."""
+    try:
+        Device(device)
+    except DeviceError as error:
+        return error.message.partition(": ")[2]
+    return ""
+
+
+def _merged(rows: Iterable[Capability]) -> Iterator[tuple[str, ...]]:
+    """Yield one line for all types and layouts of a family and back end with the same answer."""
+    answers: dict[tuple[str, str], dict[str, dict[str, str]]] = {}
+    for row in rows:
+        of_dtype = answers.setdefault((row.family, row.backend), {}).setdefault(row.dtype, {})
+        of_dtype[row.layout] = row.reason
+    for (family, backend), of_backend in answers.items():
+        alike: dict[tuple[tuple[str, str], ...], list[str]] = {}
+        for dtype, reasons in of_backend.items():
+            alike.setdefault(tuple(reasons.items()), []).append(dtype)
+        for answer, dtypes in alike.items():
+            for reason in dict.fromkeys(reason for _, reason in answer):
+                layouts = [layout for layout, found in answer if found == reason]
+                yield (
+                    family,
+                    backend,
+                    _names(dtypes, DTYPES),
+                    _names(layouts, LAYOUTS),
+                    f"no: {reason}" if reason else "yes",
+                )
+
+
+def _names(found: list[str], everything: tuple[str, ...]) -> str:
+    return "all" if len(found) == len(everything) else ", ".join(found)
