@@ -73,14 +73,14 @@ def translate(function: Callable[..., object], arg_types: Sequence[Type]) -> Tra
     program = ProgramTranslator(function)
     try:
         entry = program.entry(tuple(arg_types))
+        made = simplify(ir.Program((*program.functions, entry), program.capture_slots()))
+        made, used = _prune(made)
+        ir.verify(made)
     except RecursionError:
         raise OperatorError(
             f"`{getattr(function, '__name__', 'operator')}` nests expressions too deeply",
             hint="name parts of the expression: `t = a + b`",
         ) from None
-    made = simplify(ir.Program((*program.functions, entry), program.capture_slots()))
-    made, used = _prune(made)
-    ir.verify(made)
     limits = _limits(made)
     captured = []
     for slot, former in enumerate(used):
