@@ -245,6 +245,8 @@ class ExpressionPrinter:
         assert found.kind != "complex", "complex numbers convert to complex ones only"
         if wanted in _HALVES and found.kind != "float":
             part = self._cast(part, found, float32)
+        elif found == bool_ and wanted.kind == "float":  # g++ vectorises the two steps, not the one
+            part = self._cast(part, found, int32)
         elif found.kind == "float" and wanted.is_integer:
             return self._to_integer(part, wanted)
         return Text(f"{wanted.short}({part.text})", PRIMARY)
