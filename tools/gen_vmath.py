@@ -16,7 +16,7 @@ HOST = Path(__file__).resolve().parent.parent / "src" / "kernelmill" / "host"
 
 FILES = {
     "vmath_core.hpp": (
-        "bit patterns, rounding, signs, classes, minima, integer bit counts",
+        "rounding, signs, classes, minima, bit counts",
         core.emit,
         ("base.hpp",),
     ),

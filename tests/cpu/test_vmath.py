@@ -6,10 +6,8 @@ import ctypes
 import math
 import random
 import re
-import secrets
 import shutil
 import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 
@@ -19,31 +17,19 @@ import pytest
 
 from intrinsic_library import (
     BINARY,
-    COUNTS,
     FLOATS,
     INTEGERS,
-    NEAR,
-    ROWS,
-    TYPES,
     UNARY,
     apply,
     build,
-    intrinsic,
 )
-from kernelmill.toolchain import (
-    HostCompiler,
-    host_cpu,
-    missing_features,
-    survey_host_compilers,
-)
+from intrinsic_samples import SEED, patterns, special
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DOCUMENT = ROOT / "docs" / "reference" / "math.md"
 MEASURED_1 = [n for n in UNARY if n not in {"fabs", "floor", "ceil", "trunc", "rint", "degrees",
                                             "radians", "frexp_mantissa"}]  # fmt: skip
 MEASURED_2 = ["pow", "atan2", "hypot"]
-SEED = secrets.randbits(32)
-"""A new sample in every run; shown in every failure and repeated by setting it here."""
 
 
 def documented() -> dict[tuple[str, str], float]:
@@ -98,12 +84,6 @@ def worst(
     return error, f"{name}({where}) = {got[at.value]!r}, {error:.3f} ulp; SEED = {SEED}"
 
 
-def patterns(kind: str, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Random bit patterns: every binade, subnormals, infinities, NaN."""
-    width = 32 if kind == "f32" else 64
-    return rng.integers(0, 1 << width, count, dtype=f"uint{width}").view(FLOATS[kind])
-
-
 SPAN = {"exp": (-760, 720), "exp2": (-1080, 1030), "expm1": (-50, 720), "sinh": (-720, 720),
         "cosh": (-720, 720), "tanh": (-25, 25), "erf": (-6.5, 6.5), "erfc": (-7, 28),
         "tgamma": (-185, 175), "lgamma": (-60, 200), "acosh": (1, 20)}  # fmt: skip
@@ -134,7 +114,7 @@ def test_float32_stays_within_its_bound(
     library: ctypes.CDLL, judge: ctypes.CDLL, name: str
 ) -> None:
     rng = np.random.default_rng(SEED)
-    stride = 1 << (12 if name in {"tgamma", "lgamma"} else 10)
+    stride = 1 << (12 if name in {"tgamma", "lgamma"} else 11)
     bits = np.arange(rng.integers(stride), 1 << 32, stride, dtype=np.uint64).astype(np.uint32)
     check(name, "f32", *worst(library, judge, name, bits.view(np.float32)))
     check(name, "f32", *worst(library, judge, name, samples(name, "f32", 30_000, rng)))
@@ -249,18 +229,8 @@ def test_the_hardest_float64_argument_of_all(library: ctypes.CDLL) -> None:
 
 # ------------------------------------------------------------------------------ special values
 
-SPECIAL = [0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, -3.0,
-           1.5, -1.5, 1e30, -1e30, 1e-30, -1e-30, 1e308, -1e308, 5e-324, -5e-324, 1e-310,
-           2.0**24 + 1, 2.0**53, 2.0**53 - 1, -(2.0**53) + 1]  # fmt: skip
 NUMPY = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "asinh": "arcsinh",
          "acosh": "arccosh", "atanh": "arctanh", "atan2": "arctan2", "pow": "power"}  # fmt: skip
-
-
-def special(kind: str) -> np.ndarray:
-    tiny = np.finfo(FLOATS[kind]).smallest_subnormal
-    with np.errstate(over="ignore"):
-        values = np.array(SPECIAL).astype(FLOATS[kind])
-    return np.concatenate([values, np.array([tiny, -tiny], values.dtype)])
 
 
 def assert_same_kind(got: np.ndarray, want: np.ndarray, given: tuple[np.ndarray, ...]) -> None:
@@ -444,148 +414,6 @@ def test_no_step_back_where_formulas_meet(library: ctypes.CDLL, name: str, kind:
         y = apply(library, name, np.sort(x))
         steps = np.diff(-y if name in FALLING else y)
         assert (steps >= -np.spacing(np.abs(y[1:]))).all(), (name, seam, float(steps.min()))
-
-
-# --------------------------------------------------------------------------------- equal bits
-
-
-def arguments(row, rng: np.random.Generator) -> list[np.ndarray]:
-    given = []
-    for t in row.arguments:
-        if t in FLOATS:
-            parts = [patterns(t, 8000, rng), rng.uniform(-4, 4, 4000).astype(FLOATS[t]), special(t)]
-            given.append(rng.permutation(np.concatenate(parts)))
-        elif row.name == "ldexp":
-            given.append(rng.integers(-1200, 1200, given[0].size).astype(np.int32))
-        else:
-            words = rng.integers(0, 1 << 63, 4000, dtype=np.uint64)
-            given.append((words >> rng.integers(0, 64, 4000, dtype=np.uint64)).astype(TYPES[t]))
-    return given
-
-
-def assert_same_bits(got: np.ndarray, want: np.ndarray, what: object) -> None:
-    word = f"uint{8 * want.dtype.itemsize}"
-    same = got.view(word) == want.view(word)
-    if want.dtype.kind == "f":
-        same |= np.isnan(got) & np.isnan(want)
-    assert same.all(), (what, SEED, np.flatnonzero(~same)[:5])
-
-
-def other_builds() -> list[tuple[str, str]]:
-    return [("gcc", "x86-64-v3"), ("gcc", "x86-64-v2"), ("clang", "native"), ("gcc", "-O1")]
-
-
-@pytest.mark.parametrize(("kind", "march"), other_builds())
-def test_every_build_gives_the_same_bits(
-    library: ctypes.CDLL, folder: Path, kind: str, march: str
-) -> None:
-    compare_build(library, folder, kind, march)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("march", ["native", "x86-64-v2"])
-def test_zig_gives_the_same_bits(library: ctypes.CDLL, folder: Path, march: str) -> None:
-    compare_build(library, folder, "zig", march)
-
-
-def compare_build(library: ctypes.CDLL, folder: Path, kind: str, march: str) -> None:
-    compilers = {c.kind: c for c in survey_host_compilers() if isinstance(c, HostCompiler)}
-    if kind not in compilers:
-        pytest.skip(f"no {kind} here")
-    if march.startswith("x86-64") and (host_cpu().machine != "x86_64" or missing_features(march)):
-        pytest.skip(f"this processor cannot run {march}")
-    extra, march = ((march,), "native") if march.startswith("-O") else ((), march)
-    other = build(folder, arrays=True, compiler=compilers[kind], march=march, extra=extra)
-    rng = np.random.default_rng(SEED)
-    for row in ROWS.values():
-        given = arguments(row, rng)
-        assert_same_bits(apply(other, row.name, *given), apply(library, row.name, *given), row)
-
-
-def test_position_in_the_array_does_not_matter(library: ctypes.CDLL) -> None:
-    rng = np.random.default_rng(SEED)
-    for row in ROWS.values():
-        given = [a[:301] for a in arguments(row, rng)]
-        whole = apply(library, row.name, *given)
-        single = [
-            apply(library, row.name, *(a[i : i + 1] for a in given)) for i in range(0, 301, 7)
-        ]
-        assert_same_bits(np.concatenate(single), whole[::7], row)
-
-
-@pytest.mark.parametrize(("kind", "limit"), [("f32", 2.0**17), ("f64", 2.0**30)])
-def test_near_variants_equal_the_full_ones(library: ctypes.CDLL, kind: str, limit: float) -> None:
-    rng = np.random.default_rng(SEED)
-    x = patterns(kind, 200_000, rng)
-    x = np.concatenate([x[np.abs(x) < limit], rng.uniform(-limit, limit, 50_000).astype(x.dtype)])
-    x = x[np.abs(x) < limit]
-    for name in NEAR:
-        assert_same_bits(apply(library, name, x), apply(library, name[:3], x), name)
-
-
-def test_scalar_entry_points_equal_the_loops(library: ctypes.CDLL) -> None:
-    rng = np.random.default_rng(SEED)
-    for row in ROWS.values():
-        given = [a[:40] for a in arguments(row, rng)]
-        single = np.array([intrinsic(row.name, *values) for values in zip(*given, strict=True)])
-        assert single.dtype == TYPES[row.result]
-        assert_same_bits(single, apply(library, row.name, *given), row)
-
-
-def test_scalar_entry_points_refuse_other_types() -> None:
-    with pytest.raises(AssertionError, match="pow"):
-        intrinsic("pow", np.float32(1), np.float64(1))
-    with pytest.raises(AssertionError, match="exp"):
-        intrinsic("exp", np.float32(1), np.float32(1))
-
-
-# ------------------------------------------------------------------------------ how it is built
-
-
-def test_loops_vectorise(folder: Path) -> None:
-    compilers = {c.kind: c for c in survey_host_compilers() if isinstance(c, HostCompiler)}
-    if "gcc" not in compilers or host_cpu().machine != "x86_64" or missing_features("x86-64-v3"):
-        pytest.skip("the report of g++ for AVX2 is what this test reads")
-    report = folder / "report.txt"
-    build(folder, arrays=True, compiler=compilers["gcc"], march="x86-64-v3",
-          extra=(f"-fopt-info-vec-optimized={report}",))  # fmt: skip
-    lines = {
-        int(n) for n in re.findall(r"vmath-[^:]*\.cpp:(\d+):.*loop vectorized", report.read_text())
-    }
-    looped = {"tgamma", "lgamma", *COUNTS}  # counting bits is one scalar instruction before AVX-512
-    loops = {n: row for n, row in enumerate(ROWS.values(), 3) if row.name not in looped}
-    scalar = {row.symbol for n, row in loops.items() if n not in lines}
-    assert scalar == {"km_fmod_f64"}
-
-
-def test_nothing_is_undefined(folder: Path) -> None:
-    """Every function, on every special value, in a build that traps on undefined behaviour."""
-    compilers = {c.kind: c for c in survey_host_compilers() if isinstance(c, HostCompiler)}
-    if "gcc" not in compilers:
-        pytest.skip("the sanitizer of g++ needs no library when it traps")
-    flags = (
-        "-O1",
-        "-fsanitize=undefined,float-cast-overflow",
-        "-fsanitize-undefined-trap-on-error",
-    )
-    other = build(folder, arrays=True, compiler=compilers["gcc"], extra=flags)
-    program = (
-        f"import sys; sys.path[:0] = {[str(ROOT / 'tests'), str(ROOT / 'tests' / 'cpu')]!r}\n"
-        "import ctypes, numpy as np, intrinsic_library as il, test_vmath as t\n"
-        f"library, rng = ctypes.CDLL({other._name!r}), np.random.default_rng({SEED})\n"
-        "for row in il.ROWS.values():\n"
-        "    print(row.symbol, flush=True)\n"
-        "    il.apply(library, row.name, *t.arguments(row, rng))\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
-                          timeout=120, check=False)  # fmt: skip
-    assert done.returncode == 0, (done.stdout[-200:], done.stderr[-2000:], SEED)
-
-
-def test_the_headers_are_what_the_generator_writes() -> None:
-    done = subprocess.run([sys.executable, str(ROOT / "tools" / "gen_vmath.py"), "--check"],
-                          capture_output=True, text=True, timeout=120, check=False)  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_every_measured_function_has_a_bound_of_two_ulp_at_most() -> None:

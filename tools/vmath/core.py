@@ -163,7 +163,8 @@ KM_INL i32 frexp_exponent($F x) {
 // the next number after x towards y
 KM_INL $F nextafter($F x, $F y) {
   const $U u = vm::bits(x), moved = (x < y) == (x > $zero) ? u + 1 : u - 1;
-  const $F step = x == $zero ? vm::as_$F((vm::bits(y) & ~@magnitude) | 1u) : vm::as_$F(moved);
+  const $U least = (vm::bits(y) & ~@magnitude) | 1u;
+  const $F step = vm::as_$F(x == $zero ? least : moved);
   return ((x != x) | (y != y)) ? x + y : x == y ? y : step;
 }
 """

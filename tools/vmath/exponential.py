@@ -22,7 +22,8 @@ struct Ln2_$F {
 };
 KM_INL Ln2_$F by_ln2($F x, $F low) {
   const $F shifted = fma(x, $inv_ln2, $shift), n = shifted - $shift;
-  const Pair<$F> r = two_sum(fma(n, -$ln2_hi, x), fma(n, -$ln2_lo, low));
+  const $F rest = fma(n, -$ln2_lo, low);
+  const Pair<$F> r = two_sum(fma(n, -$ln2_hi, x), rest);
   return {shifted, r.hi, r.lo};
 }
 // e^(x + low) = (hi + lo) * 2^n, hi in [0.7, 1.42]
@@ -96,7 +97,8 @@ KM_INL $F cosh($F x) {
 // [-0.1, 0.6]: s r and s - 1 never cancel.
 KM_INL $F tanh($F x) {
   const $F a0 = fabs(x) * #2, a = a0 > $tanh_high ? $tanh_high : a0;
-  const $F shifted = fma(a, $inv_ln2, -$tilt) + $shift, n = shifted - $shift;
+  const $F shifted = fma(a, $inv_ln2, -$tilt) + $shift;
+  const $F n = shifted - $shift;
   const vm::Pair<$F> r = vm::two_sum(fma(n, -$ln2_hi, a), n * -$ln2_lo);
   const $F s = vm::power_of_two(vm::low_integer(shifted));
   const $F tail = s * fma(r.hi * r.hi, vm::tanh_tail(r.hi), r.lo);

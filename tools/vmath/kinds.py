@@ -53,8 +53,8 @@ class Kind:
     def literal(self, value: object) -> str:
         """Write `value`, rounded to this format, as a hexadecimal (or short decimal) literal."""
         number = self.round(value)
-        if number == int(number) and abs(number) < 1000:
-            return f"{int(number)}.0{self.suffix}"
+        if number * 8 == int(number * 8) and abs(number) < 10_000:  # short in decimal
+            return f"{number}{self.suffix}"
         head, tail = number.hex().split("p")
         return f"{head.rstrip('0').rstrip('.')}p{int(tail)}{self.suffix}"
 

@@ -83,7 +83,8 @@ KM_INL $F log2($F x) {
   const vm::Log_$F p = vm::by_powers(x);
   const vm::Pair<$F> y = vm::log_pair(p.m - #1);
   const $F h = vm::product(y.hi, $log2e_hi);
-  const $F l = fma(y.hi, $log2e_hi, -h) + fma(y.lo, $log2e_hi, y.hi * $log2e_lo);
+  const $F small = fma(y.lo, $log2e_hi, y.hi * $log2e_lo);
+  const $F l = fma(y.hi, $log2e_hi, -h) + small;
   const vm::Pair<$F> sum = vm::fast_sum(p.k, h);
   return vm::log_limits(sum.hi + (sum.lo + l), x);
 }
@@ -92,7 +93,8 @@ KM_INL $F log10($F x) {
   const vm::Log_$F p = vm::by_powers(x);
   const vm::Pair<$F> y = vm::log_pair(p.m - #1);
   const $F h = vm::product(y.hi, $log10e_hi);
-  const $F l = fma(y.hi, $log10e_hi, -h) + fma(y.lo, $log10e_hi, y.hi * $log10e_lo);
+  const $F small = fma(y.lo, $log10e_hi, y.hi * $log10e_lo);
+  const $F l = fma(y.hi, $log10e_hi, -h) + small;
   const vm::Pair<$F> sum = vm::fast_sum(p.k * $log10_2_hi, h);  // p.k * hi is exact
   return vm::log_limits(sum.hi + (sum.lo + fma(p.k, $log10_2_lo, l)), x);
 }
@@ -123,7 +125,8 @@ KM_INL $F acosh($F x) {
   const $F t = big ? #1 : x - #1;
   const vm::Pair<$F> sq = vm::two_product(t, t), w = vm::two_sum(#2 * t, sq.hi);
   const $F root = sqrt(w.hi);
-  const $F rest = (fma(-root, root, w.hi) + (w.lo + sq.lo)) * (#0.5 / (root == #0 ? #1 : root));
+  const $F slope = #0.5 / (root == #0 ? #1 : root);
+  const $F rest = (fma(-root, root, w.hi) + (w.lo + sq.lo)) * slope;
   const vm::Pair<$F> u = vm::two_sum(t, root);
   const $F y = vm::log1p_pair(big ? x : u.hi, big ? #0 : u.lo + rest, big ? #1 : #0);
   const $F z = x >= #1 ? y : vm::not_a_number(x);

@@ -47,8 +47,8 @@ ERFC = """\
 namespace vm {
 @erfc_scaled
 }  // namespace vm
-// 1 - erf(x) below $near; else e^(-a^2) v / (1 + 2a), v a polynomial in (a - @k) / (a + @k)
-// near 1: a^2, the quotient and the product each in two parts
+// 1 - erf(x) below 0.47; else e^(-a^2) v / (1 + 2a) with v, near 1, a polynomial in
+// (a - @k) / (a + @k): a^2, the quotient and the product each in two parts
 KM_INL $F erfc($F x) {
   const $F a0 = fabs(x), a = a0 > $most ? $most : a0;
   const vm::Pair<$F> sq = vm::two_product(a, a);

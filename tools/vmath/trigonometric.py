@@ -189,7 +189,8 @@ KM_INL $F atan($F x) {
   const vm::Pair<$F> t =
       vm::quotient(vm::choose(far, -#1, vm::choose(mid, a - #1, a)), #0, den, den_low);
   const $F base = vm::choose(far, $half_pi_0, vm::choose(mid, $quarter_pi_0, #0));
-  const $F base_low = vm::choose(far, $half_pi_1, vm::choose(mid, $quarter_pi_1, #0));
+  const $F mid_low = vm::choose(mid, $quarter_pi_1, #0);
+  const $F base_low = vm::choose(far, $half_pi_1, mid_low);
   const vm::Pair<$F> d = vm::fast_sum(base, t.hi);
   const $F y = d.hi + (d.lo + (base_low + vm::atan_rest(t.hi, t.lo)));
   return ((a0 < $negligible) | (x != x)) ? x : copysign(y, x);
@@ -213,7 +214,8 @@ KM_INL $F atan2($F y, $F x) {
   const $F half = vm::choose(steep, #2 - eighths, eighths);
   const $F c = vm::choose(behind, #4 - half, half);
   const $F turn = vm::choose(steep != behind, -#1, #1);
-  const vm::Pair<$F> a = vm::fast_sum(c * $octant_hi, turn * t.hi);  // the product is exact
+  const $F base = c * $octant_hi;  // exact
+  const vm::Pair<$F> a = vm::fast_sum(base, turn * t.hi);
   const $F rest = a.lo + fma(c, $octant_lo, turn * vm::atan_rest(t.hi, t.lo));
   return ((x != x) | (y != y)) ? x + y : copysign(a.hi + rest, y);
 }

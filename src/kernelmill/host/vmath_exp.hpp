@@ -12,7 +12,7 @@ KM_INL f32 exp_tail(f32 x) {
   const f32 x2 = x * x;
   f32 even = 0x1.6d431ep-10f;
   even = fma(even, x2, 0x1.5554eap-5f);
-  even = fma(even, x2, 0x1p-1f);
+  even = fma(even, x2, 0.5f);
   f32 odd = 0x1.a15172p-13f;
   odd = fma(odd, x2, 0x1.1110c6p-7f);
   odd = fma(odd, x2, 0x1.555556p-3f);
@@ -38,7 +38,8 @@ struct Ln2_f32 {
 };
 KM_INL Ln2_f32 by_ln2(f32 x, f32 low) {
   const f32 shifted = fma(x, 0x1.715476p0f, 0x1.8p23f), n = shifted - 0x1.8p23f;
-  const Pair<f32> r = two_sum(fma(n, -0x1.62e43p-1f, x), fma(n, 0x1.05c61p-29f, low));
+  const f32 rest = fma(n, 0x1.05c61p-29f, low);
+  const Pair<f32> r = two_sum(fma(n, -0x1.62e43p-1f, x), rest);
   return {shifted, r.hi, r.lo};
 }
 // e^(x + low) = (hi + lo) * 2^n, hi in [0.7, 1.42]
@@ -80,7 +81,7 @@ KM_INL f32 expm1(f32 x) {
   const vm::Ln2_f32 r = vm::by_ln2(a, 0.0f);
   const i32 n = vm::low_integer(r.shifted);
   const f32 s = vm::power_of_two(n - 1), tail = fma(r.hi * r.hi, vm::exp_tail(r.hi), r.lo);
-  const f32 y = 2.0f * (fma(s, r.hi, s - 0x1p-1f) + s * tail);
+  const f32 y = 2.0f * (fma(s, r.hi, s - 0.5f) + s * tail);
   return fabs(x) < 0x1p-25f ? x : y;
 }
 
@@ -99,7 +100,7 @@ KM_INL f32 tanh_tail(f32 x) {
   const f32 x2 = x * x;
   f32 even = 0x1.66c3e4p-10f;
   even = fma(even, x2, 0x1.55558ap-5f);
-  even = fma(even, x2, 0x1p-1f);
+  even = fma(even, x2, 0.5f);
   f32 odd = 0x1.f4eb1cp-13f;
   odd = fma(odd, x2, 0x1.112caep-7f);
   odd = fma(odd, x2, 0x1.55555p-3f);
@@ -130,7 +131,8 @@ KM_INL f32 cosh(f32 x) {
 // [-0.1, 0.6]: s r and s - 1 never cancel.
 KM_INL f32 tanh(f32 x) {
   const f32 a0 = fabs(x) * 2.0f, a = a0 > 20.0f ? 20.0f : a0;
-  const f32 shifted = fma(a, 0x1.715476p0f, -0x1.666666p-2f) + 0x1.8p23f, n = shifted - 0x1.8p23f;
+  const f32 shifted = fma(a, 0x1.715476p0f, -0x1.666666p-2f) + 0x1.8p23f;
+  const f32 n = shifted - 0x1.8p23f;
   const vm::Pair<f32> r = vm::two_sum(fma(n, -0x1.62e43p-1f, a), n * 0x1.05c61p-29f);
   const f32 s = vm::power_of_two(vm::low_integer(shifted));
   const f32 tail = s * fma(r.hi * r.hi, vm::tanh_tail(r.hi), r.lo);
@@ -150,7 +152,7 @@ KM_INL f64 exp_tail(f64 x) {
   even = fma(even, x2, 0x1.a01a01a9e8985p-16);
   even = fma(even, x2, 0x1.6c16c16c15a6bp-10);
   even = fma(even, x2, 0x1.5555555555557p-5);
-  even = fma(even, x2, 0x1p-1);
+  even = fma(even, x2, 0.5);
   f64 odd = 0x1.af4de1bfb725ep-26;
   odd = fma(odd, x2, 0x1.71de023541f4p-19);
   odd = fma(odd, x2, 0x1.a01a01abe6da8p-13);
@@ -182,7 +184,8 @@ struct Ln2_f64 {
 };
 KM_INL Ln2_f64 by_ln2(f64 x, f64 low) {
   const f64 shifted = fma(x, 0x1.71547652b82fep0, 0x1.8p52), n = shifted - 0x1.8p52;
-  const Pair<f64> r = two_sum(fma(n, -0x1.62e42fefa39efp-1, x), fma(n, -0x1.abc9e3b39803fp-56, low));
+  const f64 rest = fma(n, -0x1.abc9e3b39803fp-56, low);
+  const Pair<f64> r = two_sum(fma(n, -0x1.62e42fefa39efp-1, x), rest);
   return {shifted, r.hi, r.lo};
 }
 // e^(x + low) = (hi + lo) * 2^n, hi in [0.7, 1.42]
@@ -211,8 +214,8 @@ KM_INL f64 exp(f64 x) {
 
 // 2^x; exact for integers
 KM_INL f64 exp2(f64 x) {
-  x = x < -0x1.0ep10 ? -0x1.0ep10 : x;
-  x = x > 0x1.004p10 ? 0x1.004p10 : x;
+  x = x < -1080.0 ? -1080.0 : x;
+  x = x > 1025.0 ? 1025.0 : x;
   const f64 shifted = x + 0x1.8p52, r = x - (shifted - 0x1.8p52);
   return vm::scale(fma(r, vm::exp2_tail(r), 1.0), vm::low_integer(shifted));
 }
@@ -224,7 +227,7 @@ KM_INL f64 expm1(f64 x) {
   const vm::Ln2_f64 r = vm::by_ln2(a, 0.0);
   const i64 n = vm::low_integer(r.shifted);
   const f64 s = vm::power_of_two(n - 1), tail = fma(r.hi * r.hi, vm::exp_tail(r.hi), r.lo);
-  const f64 y = 2.0 * (fma(s, r.hi, s - 0x1p-1) + s * tail);
+  const f64 y = 2.0 * (fma(s, r.hi, s - 0.5) + s * tail);
   return fabs(x) < 0x1p-54 ? x : y;
 }
 
@@ -249,7 +252,7 @@ KM_INL f64 tanh_tail(f64 x) {
   even = fma(even, x2, 0x1.a01a0e84128eep-16);
   even = fma(even, x2, 0x1.6c16c16aecc07p-10);
   even = fma(even, x2, 0x1.555555555561ap-5);
-  even = fma(even, x2, 0x1p-1);
+  even = fma(even, x2, 0.5);
   f64 odd = 0x1.a507c07e12729p-26;
   odd = fma(odd, x2, 0x1.71db0262c0a24p-19);
   odd = fma(odd, x2, 0x1.a01a01b3f090bp-13);
@@ -282,7 +285,8 @@ KM_INL f64 cosh(f64 x) {
 // [-0.1, 0.6]: s r and s - 1 never cancel.
 KM_INL f64 tanh(f64 x) {
   const f64 a0 = fabs(x) * 2.0, a = a0 > 44.0 ? 44.0 : a0;
-  const f64 shifted = fma(a, 0x1.71547652b82fep0, -0x1.6666666666666p-2) + 0x1.8p52, n = shifted - 0x1.8p52;
+  const f64 shifted = fma(a, 0x1.71547652b82fep0, -0x1.6666666666666p-2) + 0x1.8p52;
+  const f64 n = shifted - 0x1.8p52;
   const vm::Pair<f64> r = vm::two_sum(fma(n, -0x1.62e42fefa39efp-1, a), n * -0x1.abc9e3b39803fp-56);
   const f64 s = vm::power_of_two(vm::low_integer(shifted));
   const f64 tail = s * fma(r.hi * r.hi, vm::tanh_tail(r.hi), r.lo);

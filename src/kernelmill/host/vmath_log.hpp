@@ -43,14 +43,14 @@ KM_INL f32 log_limits(f32 y, f32 x) {
 // log(1 + t) + k ln2 + low, t in [-0.3, 0.42]
 KM_INL f32 log_sum(f32 t, f32 low, f32 k) {
   const f32 t2 = t * t;
-  const f32 y = fma(t * t2, log_tail(t), fma(k, 0x1.7f7d1cp-20f, fma(0x1p-1f, -t2, low)));
+  const f32 y = fma(t * t2, log_tail(t), fma(k, 0x1.7f7d1cp-20f, fma(0.5f, -t2, low)));
   return fma(k, 0x1.62e4p-1f, t + y);
 }
 // log(1 + t) in two parts
 KM_INL Pair<f32> log_pair(f32 t) {
   const Pair<f32> sq = two_product(t, t);
-  const Pair<f32> head = fast_sum(t, -0x1p-1f * sq.hi);
-  return fast_sum(head.hi, fma(t * sq.hi, log_tail(t), fma(-0x1p-1f, sq.lo, head.lo)));
+  const Pair<f32> head = fast_sum(t, -0.5f * sq.hi);
+  return fast_sum(head.hi, fma(t * sq.hi, log_tail(t), fma(-0.5f, sq.lo, head.lo)));
 }
 // log(1 + u + low): 1 + u = (1 + t) 2^k, and what rounding 1 + u lost is scaled along
 KM_INL f32 log1p_pair(f32 u, f32 low, f32 more) {
@@ -73,7 +73,8 @@ KM_INL f32 log2(f32 x) {
   const vm::Log_f32 p = vm::by_powers(x);
   const vm::Pair<f32> y = vm::log_pair(p.m - 1.0f);
   const f32 h = vm::product(y.hi, 0x1.715476p0f);
-  const f32 l = fma(y.hi, 0x1.715476p0f, -h) + fma(y.lo, 0x1.715476p0f, y.hi * 0x1.4ae0cp-26f);
+  const f32 small = fma(y.lo, 0x1.715476p0f, y.hi * 0x1.4ae0cp-26f);
+  const f32 l = fma(y.hi, 0x1.715476p0f, -h) + small;
   const vm::Pair<f32> sum = vm::fast_sum(p.k, h);
   return vm::log_limits(sum.hi + (sum.lo + l), x);
 }
@@ -82,7 +83,8 @@ KM_INL f32 log10(f32 x) {
   const vm::Log_f32 p = vm::by_powers(x);
   const vm::Pair<f32> y = vm::log_pair(p.m - 1.0f);
   const f32 h = vm::product(y.hi, 0x1.bcb7b2p-2f);
-  const f32 l = fma(y.hi, 0x1.bcb7b2p-2f, -h) + fma(y.lo, 0x1.bcb7b2p-2f, y.hi * -0x1.5b235ep-27f);
+  const f32 small = fma(y.lo, 0x1.bcb7b2p-2f, y.hi * -0x1.5b235ep-27f);
+  const f32 l = fma(y.hi, 0x1.bcb7b2p-2f, -h) + small;
   const vm::Pair<f32> sum = vm::fast_sum(p.k * 0x1.344p-2f, h);  // p.k * hi is exact
   return vm::log_limits(sum.hi + (sum.lo + fma(p.k, 0x1.3509f8p-18f, l)), x);
 }
@@ -101,7 +103,7 @@ KM_INL f32 asinh(f32 x) {
   const f32 b = big ? 1.0f : a;
   const vm::Pair<f32> sq = vm::two_product(b, b), w = vm::two_sum(1.0f, sq.hi);
   const f32 root = sqrt(w.hi);
-  const f32 rest = (fma(-root, root, w.hi) + (w.lo + sq.lo)) * (0x1p-1f / root);
+  const f32 rest = (fma(-root, root, w.hi) + (w.lo + sq.lo)) * (0.5f / root);
   const vm::Pair<f32> u = vm::two_sum(b, root - 1.0f);
   const f32 y = vm::log1p_pair(big ? a : u.hi, big ? 0.0f : u.lo + rest, big ? 1.0f : 0.0f);
   return ((a < 0x1p-25f) | !(a < vm::infinity(x))) ? x : copysign(y, x);
@@ -113,7 +115,8 @@ KM_INL f32 acosh(f32 x) {
   const f32 t = big ? 1.0f : x - 1.0f;
   const vm::Pair<f32> sq = vm::two_product(t, t), w = vm::two_sum(2.0f * t, sq.hi);
   const f32 root = sqrt(w.hi);
-  const f32 rest = (fma(-root, root, w.hi) + (w.lo + sq.lo)) * (0x1p-1f / (root == 0.0f ? 1.0f : root));
+  const f32 slope = 0.5f / (root == 0.0f ? 1.0f : root);
+  const f32 rest = (fma(-root, root, w.hi) + (w.lo + sq.lo)) * slope;
   const vm::Pair<f32> u = vm::two_sum(t, root);
   const f32 y = vm::log1p_pair(big ? x : u.hi, big ? 0.0f : u.lo + rest, big ? 1.0f : 0.0f);
   const f32 z = x >= 1.0f ? y : vm::not_a_number(x);
@@ -124,7 +127,7 @@ KM_INL f32 acosh(f32 x) {
 KM_INL f32 atanh(f32 x) {
   const f32 a0 = fabs(x), a = a0 < 1.0f ? a0 : 0.0f;
   const vm::Pair<f32> d = vm::fast_sum(1.0f, -a), u = vm::quotient(2.0f * a, 0.0f, d.hi, d.lo);
-  const f32 y = 0x1p-1f * vm::log1p_pair(u.hi, u.lo, 0.0f);
+  const f32 y = 0.5f * vm::log1p_pair(u.hi, u.lo, 0.0f);
   const f32 z = a0 == 1.0f ? vm::infinity(x) : y;
   return a0 < 0x1p-25f ? x : a0 <= 1.0f ? copysign(z, x) : x != x ? x : vm::not_a_number(x);
 }
@@ -155,7 +158,7 @@ KM_INL Log_f64 by_powers(f64 x) {
   const bool small = x < 0x1p-1022;
   const u64 u = bits(small ? x * 0x1p54 : x);
   const u64 e = binade(u);
-  return {without(u, e), from_small(e) - (small ? 0x1.0d8p10 : 0x1p10)};
+  return {without(u, e), from_small(e) - (small ? 1078.0 : 1024.0)};
 }
 // the values log takes at 0, below, at infinity and NaN
 KM_INL f64 log_limits(f64 y, f64 x) {
@@ -164,16 +167,16 @@ KM_INL f64 log_limits(f64 y, f64 x) {
 }
 // log(1 + t) + k ln2 + low, t in [-0.3, 0.42]
 KM_INL f64 log_sum(f64 t, f64 low, f64 k) {
-  const f64 half = 0x1p-1 * t * t, s = t / (2.0 + t), z = s * s;
+  const f64 half = 0.5 * t * t, s = t / (2.0 + t), z = s * s;
   const f64 p = fma(s, fma(z, log_tail(z), half), fma(k, -0x1.8432a1b0e2634p-43, low));
   return fma(k, 0x1.62e42fefa4p-1, t - (half - p));
 }
 // log(1 + t) in two parts
 KM_INL Pair<f64> log_pair(f64 t) {
   const Pair<f64> sq = two_product(t, t);
-  const f64 half = 0x1p-1 * sq.hi, s = t / (2.0 + t), z = s * s;
+  const f64 half = 0.5 * sq.hi, s = t / (2.0 + t), z = s * s;
   const Pair<f64> head = fast_sum(t, -half);
-  return fast_sum(head.hi, fma(s, fma(z, log_tail(z), half), fma(-0x1p-1, sq.lo, head.lo)));
+  return fast_sum(head.hi, fma(s, fma(z, log_tail(z), half), fma(-0.5, sq.lo, head.lo)));
 }
 // log(1 + u + low): 1 + u = (1 + t) 2^k, and what rounding 1 + u lost is scaled along
 KM_INL f64 log1p_pair(f64 u, f64 low, f64 more) {
@@ -181,7 +184,7 @@ KM_INL f64 log1p_pair(f64 u, f64 low, f64 more) {
   const u64 w = bits(v.hi), e = binade(w), c = e > 1088u ? 1088u : e;
   const f64 m = without(w, e);
   const Pair<f64> t = two_sum(m - 1.0, (v.lo + low) * as_f64((2047u - c) << 52));
-  return log_sum(t.hi, fma(t.lo, -t.hi, t.lo), from_small(e) + (more - 0x1p10));
+  return log_sum(t.hi, fma(t.lo, -t.hi, t.lo), from_small(e) + (more - 1024.0));
 }
 }  // namespace vm
 
@@ -196,7 +199,8 @@ KM_INL f64 log2(f64 x) {
   const vm::Log_f64 p = vm::by_powers(x);
   const vm::Pair<f64> y = vm::log_pair(p.m - 1.0);
   const f64 h = vm::product(y.hi, 0x1.71547652b82fep0);
-  const f64 l = fma(y.hi, 0x1.71547652b82fep0, -h) + fma(y.lo, 0x1.71547652b82fep0, y.hi * 0x1.777d0ffda0d24p-56);
+  const f64 small = fma(y.lo, 0x1.71547652b82fep0, y.hi * 0x1.777d0ffda0d24p-56);
+  const f64 l = fma(y.hi, 0x1.71547652b82fep0, -h) + small;
   const vm::Pair<f64> sum = vm::fast_sum(p.k, h);
   return vm::log_limits(sum.hi + (sum.lo + l), x);
 }
@@ -205,7 +209,8 @@ KM_INL f64 log10(f64 x) {
   const vm::Log_f64 p = vm::by_powers(x);
   const vm::Pair<f64> y = vm::log_pair(p.m - 1.0);
   const f64 h = vm::product(y.hi, 0x1.bcb7b1526e50ep-2);
-  const f64 l = fma(y.hi, 0x1.bcb7b1526e50ep-2, -h) + fma(y.lo, 0x1.bcb7b1526e50ep-2, y.hi * 0x1.95355baaafad3p-57);
+  const f64 small = fma(y.lo, 0x1.bcb7b1526e50ep-2, y.hi * 0x1.95355baaafad3p-57);
+  const f64 l = fma(y.hi, 0x1.bcb7b1526e50ep-2, -h) + small;
   const vm::Pair<f64> sum = vm::fast_sum(p.k * 0x1.34413509f8p-2, h);  // p.k * hi is exact
   return vm::log_limits(sum.hi + (sum.lo + fma(p.k, -0x1.80433b83b532ap-44, l)), x);
 }
@@ -224,7 +229,7 @@ KM_INL f64 asinh(f64 x) {
   const f64 b = big ? 1.0 : a;
   const vm::Pair<f64> sq = vm::two_product(b, b), w = vm::two_sum(1.0, sq.hi);
   const f64 root = sqrt(w.hi);
-  const f64 rest = (fma(-root, root, w.hi) + (w.lo + sq.lo)) * (0x1p-1 / root);
+  const f64 rest = (fma(-root, root, w.hi) + (w.lo + sq.lo)) * (0.5 / root);
   const vm::Pair<f64> u = vm::two_sum(b, root - 1.0);
   const f64 y = vm::log1p_pair(big ? a : u.hi, big ? 0.0 : u.lo + rest, big ? 1.0 : 0.0);
   return ((a < 0x1p-54) | !(a < vm::infinity(x))) ? x : copysign(y, x);
@@ -236,7 +241,8 @@ KM_INL f64 acosh(f64 x) {
   const f64 t = big ? 1.0 : x - 1.0;
   const vm::Pair<f64> sq = vm::two_product(t, t), w = vm::two_sum(2.0 * t, sq.hi);
   const f64 root = sqrt(w.hi);
-  const f64 rest = (fma(-root, root, w.hi) + (w.lo + sq.lo)) * (0x1p-1 / (root == 0.0 ? 1.0 : root));
+  const f64 slope = 0.5 / (root == 0.0 ? 1.0 : root);
+  const f64 rest = (fma(-root, root, w.hi) + (w.lo + sq.lo)) * slope;
   const vm::Pair<f64> u = vm::two_sum(t, root);
   const f64 y = vm::log1p_pair(big ? x : u.hi, big ? 0.0 : u.lo + rest, big ? 1.0 : 0.0);
   const f64 z = x >= 1.0 ? y : vm::not_a_number(x);
@@ -247,7 +253,7 @@ KM_INL f64 acosh(f64 x) {
 KM_INL f64 atanh(f64 x) {
   const f64 a0 = fabs(x), a = a0 < 1.0 ? a0 : 0.0;
   const vm::Pair<f64> d = vm::fast_sum(1.0, -a), u = vm::quotient(2.0 * a, 0.0, d.hi, d.lo);
-  const f64 y = 0x1p-1 * vm::log1p_pair(u.hi, u.lo, 0.0);
+  const f64 y = 0.5 * vm::log1p_pair(u.hi, u.lo, 0.0);
   const f64 z = a0 == 1.0 ? vm::infinity(x) : y;
   return a0 < 0x1p-54 ? x : a0 <= 1.0 ? copysign(z, x) : x != x ? x : vm::not_a_number(x);
 }

@@ -10,7 +10,7 @@ namespace km {
 namespace vm {
 // |x|^y gets its sign; a negative base wants a whole exponent; 1 and the exponent 0 give 1 always
 KM_INL f32 pow_signed(f32 v, f32 x, f32 y) {
-  const f32 half = y * 0x1p-1f;
+  const f32 half = y * 0.5f;
   const bool whole = rint(y) == y, odd = whole & (rint(half) != half);
   v = ((fabs(x) == 1.0f) | (y == 0.0f)) ? 1.0f : v;
   v = as_f32(bits(v) ^ (bits(x) & ~0x7fffffffu & (u32)0 - (u32)odd));
@@ -22,7 +22,7 @@ KM_INL f32 pow_signed(f32 v, f32 x, f32 y) {
 namespace vm {
 // |x|^y gets its sign; a negative base wants a whole exponent; 1 and the exponent 0 give 1 always
 KM_INL f64 pow_signed(f64 v, f64 x, f64 y) {
-  const f64 half = y * 0x1p-1;
+  const f64 half = y * 0.5;
   const bool whole = rint(y) == y, odd = whole & (rint(half) != half);
   v = ((fabs(x) == 1.0) | (y == 0.0)) ? 1.0 : v;
   v = as_f64(bits(v) ^ (bits(x) & ~0x7fffffffffffffffull & (u64)0 - (u64)odd));

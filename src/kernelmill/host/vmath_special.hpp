@@ -113,8 +113,8 @@ KM_INL f32 erfc_scaled(f32 x) {
 }
 
 }  // namespace vm
-// 1 - erf(x) below 0x1.e147aep-2f; else e^(-a^2) v / (1 + 2a), v a polynomial in (a - 2.0) / (a + 2.0)
-// near 1: a^2, the quotient and the product each in two parts
+// 1 - erf(x) below 0.47; else e^(-a^2) v / (1 + 2a) with v, near 1, a polynomial in
+// (a - 2.0) / (a + 2.0): a^2, the quotient and the product each in two parts
 KM_INL f32 erfc(f32 x) {
   const f32 a0 = fabs(x), a = a0 > 0x1.433334p3f ? 0x1.433334p3f : a0;
   const vm::Pair<f32> sq = vm::two_product(a, a);
@@ -126,7 +126,7 @@ KM_INL f32 erfc(f32 x) {
   const f32 low = p.lo + fma(q.hi, e.lo, q.lo * e.hi);
   const f32 tail = vm::scale(p.hi + low, e.n);
   const f32 small = 1.0f - fma(x, vm::erf_tail(x * x), x);
-  return x != x ? x : x < -0x1p-1f ? 2.0f - tail : x < 0x1.e147aep-2f ? small : tail;
+  return x != x ? x : x < -0.5f ? 2.0f - tail : x < 0x1.e147aep-2f ? small : tail;
 }
 
 namespace vm {
@@ -158,8 +158,8 @@ KM_INL f64 erfc_scaled(f64 x) {
 }
 
 }  // namespace vm
-// 1 - erf(x) below 0x1.e147ae147ae14p-2; else e^(-a^2) v / (1 + 2a), v a polynomial in (a - 4.0) / (a + 4.0)
-// near 1: a^2, the quotient and the product each in two parts
+// 1 - erf(x) below 0.47; else e^(-a^2) v / (1 + 2a) with v, near 1, a polynomial in
+// (a - 4.0) / (a + 4.0): a^2, the quotient and the product each in two parts
 KM_INL f64 erfc(f64 x) {
   const f64 a0 = fabs(x), a = a0 > 0x1.b4ccccccccccdp4 ? 0x1.b4ccccccccccdp4 : a0;
   const vm::Pair<f64> sq = vm::two_product(a, a);
@@ -171,7 +171,7 @@ KM_INL f64 erfc(f64 x) {
   const f64 low = p.lo + fma(q.hi, e.lo, q.lo * e.hi);
   const f64 tail = vm::scale(p.hi + low, e.n);
   const f64 small = 1.0 - fma(x, vm::erf_tail(x * x), x);
-  return x != x ? x : x < -0x1p-1 ? 2.0 - tail : x < 0x1.e147ae147ae14p-2 ? small : tail;
+  return x != x ? x : x < -0.5 ? 2.0 - tail : x < 0x1.e147ae147ae14p-2 ? small : tail;
 }
 
 }  // namespace km

@@ -68,11 +68,11 @@ KM_INL f32 cos_tail(f32 x) {
 
 // sin(hi + lo) - hi
 KM_INL f32 sin_rest(f32 r, f32 low, f32 z) {
-  return fma(r * z, sin_tail(z), fma(low, -0x1p-1f * z, low));
+  return fma(r * z, sin_tail(z), fma(low, -0.5f * z, low));
 }
 // cos(hi + lo): head and rest
 KM_INL Pair<f32> cos_parts(f32 r, f32 low, f32 z) {
-  const f32 half = 0x1p-1f * z, w = 1.0f - half;
+  const f32 half = 0.5f * z, w = 1.0f - half;
   return {w, ((1.0f - w) - half) + fma(z * z, cos_tail(z), -(r * low))};
 }
 KM_INL f32 sin_or_cos(const Quadrant_f32& a, u32 q) {
@@ -138,10 +138,10 @@ struct Arc_f32 {
 };
 KM_INL Arc_f32 arc(f32 x) {
   const f32 a = fabs(x);
-  const bool big = a > 0x1p-1f;
-  const f32 z = big ? fma(a, -0x1p-1f, 0x1p-1f) : x * x;
+  const bool big = a > 0.5f;
+  const f32 z = big ? fma(a, -0.5f, 0.5f) : x * x;
   const f32 root = sqrt(z);
-  const f32 low = fma(-root, root, z) * (0x1p-1f / (root == 0.0f ? 1.0f : root));
+  const f32 low = fma(-root, root, z) * (0.5f / (root == 0.0f ? 1.0f : root));
   const f32 s = big ? root : a;
   return {s, fma(s * z, asin_tail(z), big ? low : 0.0f)};
 }
@@ -154,14 +154,14 @@ KM_INL f32 atan_rest(f32 t, f32 low) {
 
 KM_INL f32 asin(f32 x) {
   const vm::Arc_f32 a = vm::arc(x);
-  const bool upper = fabs(x) > 0x1p-1f;
+  const bool upper = fabs(x) > 0.5f;
   const vm::Pair<f32> d = vm::fast_sum(0x1.921fb6p0f, -2.0f * a.s);
   const f32 big = d.hi + (d.lo + fma(-2.0f, a.rest, -0x1.777a5cp-25f));
   return x == 0.0f ? x : copysign(upper ? big : a.s + a.rest, x);
 }
 KM_INL f32 acos(f32 x) {
   const vm::Arc_f32 a = vm::arc(x);
-  const bool negative = x < 0.0f, upper = fabs(x) > 0x1p-1f;
+  const bool negative = x < 0.0f, upper = fabs(x) > 0.5f;
   const f32 times = upper ? (negative ? -2.0f : 2.0f) : (negative ? 1.0f : -1.0f);
   const f32 base = upper ? (negative ? 0x1.921fb6p1f : 0.0f) : 0x1.921fb6p0f;
   const f32 base_low = upper ? (negative ? -0x1.777a5cp-24f : 0.0f) : -0x1.777a5cp-25f;
@@ -178,7 +178,8 @@ KM_INL f32 atan(f32 x) {
   const vm::Pair<f32> t =
       vm::quotient(vm::choose(far, -1.0f, vm::choose(mid, a - 1.0f, a)), 0.0f, den, den_low);
   const f32 base = vm::choose(far, 0x1.921fb6p0f, vm::choose(mid, 0x1.921fb6p-1f, 0.0f));
-  const f32 base_low = vm::choose(far, -0x1.777a5cp-25f, vm::choose(mid, -0x1.777a5cp-26f, 0.0f));
+  const f32 mid_low = vm::choose(mid, -0x1.777a5cp-26f, 0.0f);
+  const f32 base_low = vm::choose(far, -0x1.777a5cp-25f, mid_low);
   const vm::Pair<f32> d = vm::fast_sum(base, t.hi);
   const f32 y = d.hi + (d.lo + (base_low + vm::atan_rest(t.hi, t.lo)));
   return ((a0 < 0x1p-25f) | (x != x)) ? x : copysign(y, x);
@@ -202,7 +203,8 @@ KM_INL f32 atan2(f32 y, f32 x) {
   const f32 half = vm::choose(steep, 2.0f - eighths, eighths);
   const f32 c = vm::choose(behind, 4.0f - half, half);
   const f32 turn = vm::choose(steep != behind, -1.0f, 1.0f);
-  const vm::Pair<f32> a = vm::fast_sum(c * 0x1.921fbp-1f, turn * t.hi);  // the product is exact
+  const f32 base = c * 0x1.921fbp-1f;  // exact
+  const vm::Pair<f32> a = vm::fast_sum(base, turn * t.hi);
   const f32 rest = a.lo + fma(c, 0x1.5110b4p-23f, turn * vm::atan_rest(t.hi, t.lo));
   return ((x != x) | (y != y)) ? x + y : copysign(a.hi + rest, y);
 }
@@ -285,11 +287,11 @@ KM_INL f64 cos_tail(f64 x) {
 
 // sin(hi + lo) - hi
 KM_INL f64 sin_rest(f64 r, f64 low, f64 z) {
-  return fma(r * z, sin_tail(z), fma(low, -0x1p-1 * z, low));
+  return fma(r * z, sin_tail(z), fma(low, -0.5 * z, low));
 }
 // cos(hi + lo): head and rest
 KM_INL Pair<f64> cos_parts(f64 r, f64 low, f64 z) {
-  const f64 half = 0x1p-1 * z, w = 1.0 - half;
+  const f64 half = 0.5 * z, w = 1.0 - half;
   return {w, ((1.0 - w) - half) + fma(z * z, cos_tail(z), -(r * low))};
 }
 KM_INL f64 sin_or_cos(const Quadrant_f64& a, u64 q) {
@@ -368,10 +370,10 @@ struct Arc_f64 {
 };
 KM_INL Arc_f64 arc(f64 x) {
   const f64 a = fabs(x);
-  const bool big = a > 0x1p-1;
-  const f64 z = big ? fma(a, -0x1p-1, 0x1p-1) : x * x;
+  const bool big = a > 0.5;
+  const f64 z = big ? fma(a, -0.5, 0.5) : x * x;
   const f64 root = sqrt(z);
-  const f64 low = fma(-root, root, z) * (0x1p-1 / (root == 0.0 ? 1.0 : root));
+  const f64 low = fma(-root, root, z) * (0.5 / (root == 0.0 ? 1.0 : root));
   const f64 s = big ? root : a;
   return {s, fma(s * z, asin_tail(z), big ? low : 0.0)};
 }
@@ -384,14 +386,14 @@ KM_INL f64 atan_rest(f64 t, f64 low) {
 
 KM_INL f64 asin(f64 x) {
   const vm::Arc_f64 a = vm::arc(x);
-  const bool upper = fabs(x) > 0x1p-1;
+  const bool upper = fabs(x) > 0.5;
   const vm::Pair<f64> d = vm::fast_sum(0x1.921fb54442d18p0, -2.0 * a.s);
   const f64 big = d.hi + (d.lo + fma(-2.0, a.rest, 0x1.1a62633145c07p-54));
   return x == 0.0 ? x : copysign(upper ? big : a.s + a.rest, x);
 }
 KM_INL f64 acos(f64 x) {
   const vm::Arc_f64 a = vm::arc(x);
-  const bool negative = x < 0.0, upper = fabs(x) > 0x1p-1;
+  const bool negative = x < 0.0, upper = fabs(x) > 0.5;
   const f64 times = upper ? (negative ? -2.0 : 2.0) : (negative ? 1.0 : -1.0);
   const f64 base = upper ? (negative ? 0x1.921fb54442d18p1 : 0.0) : 0x1.921fb54442d18p0;
   const f64 base_low = upper ? (negative ? 0x1.1a62633145c07p-53 : 0.0) : 0x1.1a62633145c07p-54;
@@ -408,7 +410,8 @@ KM_INL f64 atan(f64 x) {
   const vm::Pair<f64> t =
       vm::quotient(vm::choose(far, -1.0, vm::choose(mid, a - 1.0, a)), 0.0, den, den_low);
   const f64 base = vm::choose(far, 0x1.921fb54442d18p0, vm::choose(mid, 0x1.921fb54442d18p-1, 0.0));
-  const f64 base_low = vm::choose(far, 0x1.1a62633145c07p-54, vm::choose(mid, 0x1.1a62633145c07p-55, 0.0));
+  const f64 mid_low = vm::choose(mid, 0x1.1a62633145c07p-55, 0.0);
+  const f64 base_low = vm::choose(far, 0x1.1a62633145c07p-54, mid_low);
   const vm::Pair<f64> d = vm::fast_sum(base, t.hi);
   const f64 y = d.hi + (d.lo + (base_low + vm::atan_rest(t.hi, t.lo)));
   return ((a0 < 0x1p-54) | (x != x)) ? x : copysign(y, x);
@@ -432,7 +435,8 @@ KM_INL f64 atan2(f64 y, f64 x) {
   const f64 half = vm::choose(steep, 2.0 - eighths, eighths);
   const f64 c = vm::choose(behind, 4.0 - half, half);
   const f64 turn = vm::choose(steep != behind, -1.0, 1.0);
-  const vm::Pair<f64> a = vm::fast_sum(c * 0x1.921fb54442d18p-1, turn * t.hi);  // the product is exact
+  const f64 base = c * 0x1.921fb54442d18p-1;  // exact
+  const vm::Pair<f64> a = vm::fast_sum(base, turn * t.hi);
   const f64 rest = a.lo + fma(c, 0x1.1a62633145c07p-55, turn * vm::atan_rest(t.hi, t.lo));
   return ((x != x) | (y != y)) ? x + y : copysign(a.hi + rest, y);
 }
