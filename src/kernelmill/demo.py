@@ -1,58 +1,77 @@
 """The main job on a photograph, each result checked against NumPy; what `kernelmill demo` runs.
 
 A picture goes through grayscale, statistics, a contrast stretch and a gamma curve, once at its own
-size and once tiled to 2^24 pixels, where memory bandwidth decides.
+size and once tiled to 2^24 pixels or more, where memory bandwidth decides. Nothing is printed here.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from kernelmill import events
 from kernelmill.algorithms.reduce import reduce
 from kernelmill.algorithms.transform import transform
 from kernelmill.compiler.op import WELL_KNOWN
 from kernelmill.dtypes import struct, uint8
-from kernelmill.errors import MissingExtraError
-from kernelmill.runtime.calibrate import measure_roofline
+from kernelmill.errors import ArgumentError, MissingExtraError
+from kernelmill.runtime.calibrate import Roofline, last_level_bytes, measure_roofline
+from kernelmill.runtime.devices import current_backend
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["PHOTOGRAPH", "Row", "load_picture", "run_demo", "save_picture"]
+__all__ = [
+    "CUDA_STEP",
+    "PHOTOGRAPH",
+    "Demo",
+    "Row",
+    "Statistics",
+    "load_picture",
+    "run_demo",
+    "save_picture",
+]
 
 PHOTOGRAPH: Final = Path(__file__).resolve().parent / "data" / "chelsea.png"
+CUDA_STEP: Final = (
+    "grayscale from CUDA C++: needs the cuda or emulator device; neither is part of this version"
+)
 LARGE: Final = 1 << 24
-_WARM_UP: Final = 2
-_SECONDS_A_STEP: Final = 0.4
+_LARGEST: Final = 1 << 26
+_UNKNOWN_CACHE: Final = 64 << 20
+_SECONDS_A_STEP: Final = 0.3
+_FEWEST_RUNS: Final = 2
+_COMPARED_AT_ONCE: Final = 1 << 20
+
+Pixels = np.ndarray[Any, Any]
 
 
-@struct
-class RGB:
-    """One pixel."""
-
-    r: uint8
-    g: uint8
-    b: uint8
+RGB: Final = struct({"r": uint8, "g": uint8, "b": uint8}, name="RGB")
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table: what ran where, how long, how it compares; `error` is the largest."""
+    """One line of the table: what ran where, how long, and how it compares.
+
+    `compile_seconds` is what the compiler took at the first call, 0 when the cache had the kernel;
+    `seconds` and `numpy_seconds` are the shortest of several runs after it; `error` is the largest
+    difference from NumPy; `roofline` is in bytes a second, None for arrays that the caches hold.
+    """
 
     step: str
     pixels: int
     device: str
+    compile_seconds: float
     seconds: float
     bytes: int
     numpy_seconds: float
     error: float
     tolerance: float
-    roofline: float
+    roofline: float | None = None
 
     @property
     def passed(self) -> bool:
@@ -64,17 +83,68 @@ class Row:
         """Bytes read and written a second."""
         return self.bytes / self.seconds
 
+    @property
+    def share(self) -> float | None:
+        """Bandwidth as a share of the measured roofline."""
+        return None if self.roofline is None else self.bandwidth / self.roofline
 
-def load_picture(path: Path = PHOTOGRAPH) -> np.ndarray[Any, Any]:
+    @property
+    def speedup(self) -> float:
+        """How many times as fast as NumPy."""
+        return self.numpy_seconds / self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Of the grayscale picture."""
+
+    mean: float
+    minimum: int
+    maximum: int
+
+
+@dataclass(frozen=True, slots=True)
+class Demo:
+    """What a run gave: the table, the statistics, the pictures it wrote and the roofline."""
+
+    rows: tuple[Row, ...]
+    statistics: Statistics
+    pictures: tuple[Path, ...]
+    roofline: Roofline
+
+    @property
+    def failures(self) -> tuple[Row, ...]:
+        """The rows whose result differs from NumPy's by more than they may."""
+        return tuple(row for row in self.rows if not row.passed)
+
+
+# ----------------------------------------------------------------------------- pictures
+
+
+def load_picture(path: Path = PHOTOGRAPH) -> Pixels:
     """Return a picture as an array of shape (height, width) of RGB structs.
 
-    Raises MissingExtraError when pillow is not installed.
+    Raises
+    ------
+    MissingExtraError
+        pillow is not installed.
+    ArgumentError
+        The file is not a picture that pillow can read.
     """
-    image = _pillow().open(path).convert("RGB")
-    return np.ascontiguousarray(np.asarray(image)).view(RGB.dtype)[..., 0]
+    pillow = _pillow()
+    try:
+        with pillow.open(path) as picture:
+            image = picture.convert("RGB")
+    except (OSError, SyntaxError, ValueError, pillow.DecompressionBombError) as error:
+        raise ArgumentError(
+            f"{path} cannot be read as a picture: {error}",
+            hint="any format that pillow reads will do: PNG, JPEG, TIFF, WebP, …",
+        ) from error
+    pixels: Pixels = np.ascontiguousarray(np.asarray(image)).view(RGB.dtype)[..., 0]
+    return pixels
 
 
-def save_picture(gray: np.ndarray[Any, Any], path: Path) -> None:
+def save_picture(gray: Pixels, path: Path) -> None:
     """Write an array of uint8 of shape (height, width) as a picture."""
     _pillow().fromarray(gray).save(path)
 
@@ -89,6 +159,17 @@ def _pillow() -> Any:  # Any: the module of an optional dependency
     return Image
 
 
+def _directory(path: Path) -> Path:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArgumentError(
+            f"the directory {path} cannot be made: {error.strerror}",
+            hint="name another one with `--output`",
+        ) from error
+    return path
+
+
 # ----------------------------------------------------------------------------- the main job
 
 
@@ -98,49 +179,61 @@ def grayscale(p: Any) -> Any:  # Any: a struct of the operator language
     return np.uint8(weighted + 0.5)
 
 
-def numpy_grayscale(p: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def numpy_grayscale(p: Pixels) -> Pixels:
     """Do the same with NumPy."""
     weighted = np.float32(0.299) * p["r"] + np.float32(0.587) * p["g"] + np.float32(0.114) * p["b"]
     return (weighted + np.float32(0.5)).astype(np.uint8)
 
 
+def numpy_gamma(gray: Pixels) -> Pixels:
+    """Bend the brightness with NumPy as the last step does."""
+    unit = gray.astype(np.float32) / np.float32(255)
+    return (np.float32(255) * unit ** np.float32(0.6) + np.float32(0.5)).astype(np.uint8)
+
+
+_STATISTICS: Final = tuple(WELL_KNOWN[name] for name in ("add", "minimum", "maximum"))
+
+
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A step of the job: ours and NumPy's form of it, and the bytes a pixel that it moves."""
+    """A step of the job: ours and NumPy's form of it, the bytes a pixel that it moves."""
 
     name: str
     ours: Callable[[], Any]
     numpys: Callable[[], Any]
-    bytes_a_pixel: int
+    read: int
+    written: int
     tolerance: float
 
 
-def _steps(pixels: np.ndarray[Any, Any], gray: np.ndarray[Any, Any]) -> Iterable[_Step]:
+def _steps(pixels: Pixels, gray: Pixels) -> Iterator[_Step]:
     """Yield the steps; each works on the result of the one before."""
     stretched, curved = np.empty_like(gray), np.empty_like(gray)
     yield _Step(
-        "grayscale",
+        "grayscale of RGB structs",
         lambda: transform(pixels, grayscale, out=gray),
         lambda: numpy_grayscale(pixels),
-        4,
-        1,
+        read=3,
+        written=1,
+        tolerance=1,
     )
-    operators = tuple(WELL_KNOWN[name] for name in ("add", "minimum", "maximum"))
     yield _Step(
         "sum, minimum, maximum in one pass",
-        lambda: reduce(gray, operators),
+        lambda: reduce(gray, _STATISTICS),
         lambda: (gray.sum(), gray.min(), gray.max()),
-        1,
-        0,
+        read=1,
+        written=0,
+        tolerance=0,
     )
-    _, low, high = reduce(gray, operators)
-    scale = 255.0 / max(1, int(high) - int(low))
+    low, high = int(gray.min()), int(gray.max())
+    scale = 255 / max(1, high - low)
     yield _Step(
-        "contrast stretch, captured scalars",
+        "contrast stretch with captured scalars",
         lambda: transform(gray, lambda v: np.uint8((v - low) * np.float32(scale)), out=stretched),
-        lambda: ((gray - low) * np.float32(scale)).astype(np.uint8),
-        2,
-        1,
+        lambda: ((gray - np.uint8(low)) * np.float32(scale)).astype(np.uint8),
+        read=1,
+        written=1,
+        tolerance=1,
     )
     yield _Step(
         "gamma curve",
@@ -149,65 +242,126 @@ def _steps(pixels: np.ndarray[Any, Any], gray: np.ndarray[Any, Any]) -> Iterable
             lambda v: np.uint8(255 * (np.float32(v) / 255) ** 0.6 + 0.5),
             out=curved,
         ),
-        lambda: _numpy_gamma(stretched),
-        2,
-        1,
+        lambda: numpy_gamma(stretched),
+        read=1,
+        written=1,
+        tolerance=1,
     )
 
 
-def _numpy_gamma(gray: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    unit = gray.astype(np.float32) / np.float32(255)
-    return (np.float32(255) * unit ** np.float32(0.6) + np.float32(0.5)).astype(np.uint8)
+def run_demo(pixels: Pixels, output: Path, *, large: bool = True) -> Demo:
+    """Run the job on a picture, and tiled to many pixels; write the pictures.
 
+    Parameters
+    ----------
+    pixels
+        Of shape (height, width), RGB structs; see `load_picture`.
+    output
+        Directory for the pictures; made if it is not there.
+    large
+        Whether to run on 2^24 pixels too: as many more, up to 2^26, as the caches cannot hold.
 
-def run_demo(pixels: np.ndarray[Any, Any], output: Path, *, large: bool = True) -> list[Row]:
-    """Run the job on a picture, and tiled to 2^24 pixels; write the pictures; return the table."""
-    roofline = measure_roofline()
-    output.mkdir(parents=True, exist_ok=True)
-    rows = _run(pixels, roofline, output)
-    if large:
-        repeats = -(-LARGE // pixels.size)
-        rows += _run(np.tile(pixels.ravel(), repeats)[:LARGE], roofline, None)
-    return rows
-
-
-def _run(pixels: np.ndarray[Any, Any], roofline: float, output: Path | None) -> list[Row]:
+    Raises
+    ------
+    ArgumentError
+        The directory cannot be made, or written to.
+    MissingExtraError
+        pillow is not installed.
+    CompileError
+        There is no usable C++ compiler, or it failed.
+    """
+    directory = _directory(output)
     gray = np.empty(pixels.shape, np.uint8)
-    rows = []
-    for step in _steps(pixels, gray):
-        result, expected = step.ours(), step.numpys()
+    rows, results = _run(_steps(pixels, gray), pixels.size)
+    pictures = _write_pictures(results, directory)
+    total, low, high = (int(v) for v in results[1])
+    before = measure_roofline()
+    if large:
+        many = np.resize(pixels.ravel(), _large_pixels())
+        rows += _run(_steps(many, np.empty(many.shape, np.uint8)), many.size)[0]
+    # Neighbours on a shared machine slow a measurement down at times; nothing speeds it up.
+    roofline = before.best_with(measure_roofline())
+    return Demo(
+        tuple(_with_roofline(row, roofline) for row in rows),
+        Statistics(total / pixels.size, low, high),
+        pictures,
+        roofline,
+    )
+
+
+def _large_pixels() -> int:
+    """Return how many pixels of one byte the last-level cache cannot hold, within bounds."""
+    return min(max(LARGE, 2 * last_level_bytes()), _LARGEST)
+
+
+def _run(steps: Iterable[_Step], pixels: int) -> tuple[list[Row], list[Any]]:
+    rows, results = [], []
+    for step in steps:
+        with events.listen("compile") as compiled:
+            result = step.ours()
+        seconds, _ = _time(step.ours)
+        numpy_seconds, expected = _time(step.numpys)
         row = Row(
-            step.name,
-            pixels.size,
-            "cpu",
-            _time(step.ours),
-            step.bytes_a_pixel * pixels.size,
-            _time(step.numpys),
-            _difference(result, expected),
-            step.tolerance,
-            roofline,
+            step=step.name,
+            pixels=pixels,
+            device=current_backend().name,
+            compile_seconds=sum(event.seconds for event in compiled),
+            seconds=seconds,
+            bytes=(step.read + step.written) * pixels,
+            numpy_seconds=numpy_seconds,
+            error=_difference(result, expected),
+            tolerance=step.tolerance,
         )
         rows.append(row)
-        if output is not None and isinstance(result, np.ndarray):
-            save_picture(result, output / f"{step.name.split(',')[0].replace(' ', '-')}.png")
-    return rows
+        results.append(result)
+    return rows, results
+
+
+def _with_roofline(row: Row, roofline: Roofline) -> Row:
+    if row.bytes <= (last_level_bytes() or _UNKNOWN_CACHE):
+        return row
+    reads_only = row.bytes == row.pixels
+    return replace(row, roofline=roofline.bytes_per_second(1, 0 if reads_only else 1))
+
+
+def _write_pictures(results: Iterable[Any], directory: Path) -> tuple[Path, ...]:
+    arrays = (result for result in results if isinstance(result, np.ndarray))
+    written = []
+    for name, array in zip(("grayscale", "contrast-stretch", "gamma-curve"), arrays, strict=True):
+        path = directory / f"{name}.png"
+        try:
+            save_picture(array, path)
+        except OSError as error:
+            raise ArgumentError(
+                f"{path} cannot be written: {error.strerror or error}",
+                hint="name another directory with `--output`",
+            ) from error
+        written.append(path)
+    return tuple(written)
 
 
 def _difference(result: Any, expected: Any) -> float:
-    pairs = zip(result, expected, strict=True) if isinstance(result, tuple) else [(result, expected)]
+    """Return the largest difference of two arrays, or of two tuples of scalars."""
+    if isinstance(result, tuple):
+        return max(_difference(a, b) for a, b in zip(result, expected, strict=True))
+    ours, theirs = np.asarray(result).ravel(), np.asarray(expected).ravel()
+    assert ours.shape == theirs.shape
     return max(
-        float(np.abs(np.asarray(a, np.float64) - np.asarray(b, np.float64)).max()) for a, b in pairs
+        float(np.abs(ours[part].astype(np.float64) - theirs[part]).max())
+        for part in (
+            slice(start, start + _COMPARED_AT_ONCE)
+            for start in range(0, ours.size, _COMPARED_AT_ONCE)
+        )
     )
 
 
-def _time(call: Callable[[], Any]) -> float:
-    """Return the shortest of several runs, in seconds."""
-    for _ in range(_WARM_UP):
-        call()
-    best = float("inf")
+def _time(call: Callable[[], Any]) -> tuple[float, Any]:
+    """Return the shortest of several runs, in seconds, and what the last one returned."""
+    best, runs, result = float("inf"), 0, None
     end = time.perf_counter() + _SECONDS_A_STEP
-    while time.perf_counter() < end:
+    while runs < _FEWEST_RUNS or time.perf_counter() < end:
         start = time.perf_counter()
-        call()
+        result = call()
         best = min(best, time.perf_counter() - start)
-    return best
+        runs += 1
+    return best, result

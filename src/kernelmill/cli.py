@@ -1,0 +1,484 @@
+"""The command line: one function a verb. It prints what other modules find out, nothing more.
+
+stdout is data, stderr is talk. Exit status 0: done; 1: the user can mend it; 2: a fault of ours.
+What a verb needs is imported when it runs, so that `--help` and `--version` answer at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+import warnings
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from kernelmill.config import get_config
+from kernelmill.errors import CacheWarning, KernelmillError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from kernelmill.demo import Demo, Row
+    from kernelmill.doctor import Compiler, Folder, Report
+    from kernelmill.installed import Extra
+
+__all__ = ["main"]
+
+OK: Final = 0
+USER_ERROR: Final = 1
+FAULT: Final = 2
+
+
+# ----------------------------------------------------------------------------- how a verb runs
+
+
+class _Program(click.Group):
+    """The program: turns exceptions into texts on stderr and exit statuses."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:  # Any: click's own signature
+        """Run a command line and exit."""
+        extra["standalone_mode"] = False
+        try:
+            status = super().main(*args, **extra)
+        except click.exceptions.Abort:
+            _say_error("interrupted")
+            status = USER_ERROR
+        except click.ClickException as error:
+            _say_usage_error(error)
+            status = USER_ERROR
+        except KernelmillError as error:
+            _say_error(str(error))
+            _say_traceback()
+            status = USER_ERROR
+        except Exception as error:  # noqa: BLE001 - what nobody foresaw is said, and ends in status 2
+            status = _say_fault(error)
+        sys.exit(status if isinstance(status, int) else OK)
+
+
+class _Verb(click.Command):
+    """A verb: reads the settings only when it really runs, so that help needs none."""
+
+    def invoke(self, ctx: click.Context) -> Any:  # Any: click's own signature
+        """Run the verb with its logger and colours set up."""
+        config = get_config()
+        if not config.color:
+            ctx.color = False
+        with _talking(config.log_level):
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _talking(level: str) -> Iterator[None]:
+    """Send the log and the warnings of kernelmill to stderr, one line each."""
+    logger = logging.getLogger("kernelmill")
+    before = logger.level
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+    logger.addHandler(handler)
+    logger.setLevel(level.upper())
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", CacheWarning)
+            warnings.showwarning = _show_warning
+            yield
+    finally:
+        logger.setLevel(before)
+        logger.removeHandler(handler)
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    click.echo(f"warning: {message}", err=True)
+
+
+def _say_error(text: str) -> None:
+    click.echo(f"error: {text}", err=True)
+
+
+def _say_usage_error(error: click.ClickException) -> None:
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    message = error.format_message().rstrip(".")
+    text = message[:1].lower() + message[1:]
+    _say_error(f"{text}\n\nhint: see `{context.command_path} --help`" if context else text)
+
+
+def _say_traceback() -> None:
+    if _wants_traceback():
+        click.echo(traceback.format_exc(), err=True)
+
+
+def _wants_traceback() -> bool:
+    try:
+        return get_config().log_level == "debug"
+    except KernelmillError:
+        return False
+
+
+def _say_fault(error: Exception) -> int:
+    _say_error(
+        f"unexpected {type(error).__name__}: {error}\n\n"
+        "hint: this is a fault of kernelmill; KERNELMILL_LOG=debug shows where it happened"
+    )
+    _say_traceback()
+    return FAULT
+
+
+_JSON: Final[Callable[[Any], Any]] = click.option(  # Any: a decorator of any function
+    "--json", "as_json", is_flag=True, help="Print one JSON object."
+)
+
+
+def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001
+    if wanted and not context.resilient_parsing:
+        from importlib.metadata import version
+
+        click.echo(f"kernelmill {version('kernelmill')}")
+        context.exit()
+
+
+def _help_alone(context: click.Context) -> None:
+    """Print the help of a group that was called without a verb."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+@click.group(
+    cls=_Program,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Print the version and exit.",
+)
+@click.pass_context
+def main(context: click.Context) -> None:
+    """Write, run, build, version, lock and ship compute kernels."""
+    _help_alone(context)
+
+
+# ----------------------------------------------------------------------------- kernelmill doctor
+
+
+@main.command(cls=_Verb)
+@_JSON
+@click.option("--warm", is_flag=True, help="Compile a kernel, so that later first calls are quick.")
+def doctor(*, as_json: bool, warm: bool) -> None:
+    """Show devices, compilers, extras and settings, and what is missing.
+
+    Exits with status 1 when there is no usable C++ compiler.
+    """
+    from kernelmill import doctor as facts
+
+    warmth = facts.warm() if warm else None
+    report = facts.examine(warmth=warmth)
+    if as_json:
+        _print_json(report)
+    else:
+        for title, lines in _doctor_sections(report):
+            _section(title, lines)
+    if not report.has_compiler:
+        from kernelmill.toolchain import find_host_compiler
+
+        find_host_compiler()  # raises, with the reasons and the hint
+
+
+_WIDTH: Final = 88
+
+
+def _doctor_sections(report: Report) -> Iterator[tuple[str, Iterable[str]]]:
+    yield f"kernelmill {report.version}, Python {report.python}, {report.platform}", ()
+    yield "devices", _device_lines(report)
+    yield "compilers (* is used)", _table([_compiler_row(c) for c in report.compilers])
+    yield "extras", (line for extra in report.extras for line in _extra_lines(extra))
+    yield "conflicts between CUDA wheels", _conflict_lines(report)
+    yield "cache", _cache_lines(report.cache, report.folders)
+    yield "native call path", _native_lines(report)
+    if report.unknown_variables:
+        yield (
+            "unknown variables",
+            _table(
+                [(row.variable, f"did you mean {row.nearest}?") for row in report.unknown_variables]
+            ),
+        )
+    if report.missing:
+        yield "to install what is missing", report.missing
+    if report.warmth is not None:
+        state = "compiled" if report.warmth.compiled else "was in the cache already"
+        yield "warm", [f"a kernel {state}: {report.warmth.seconds:.2f} s"]
+
+
+def _device_lines(report: Report) -> Iterator[str]:
+    cpu, cuda = report.cpu, report.cuda
+    caches = ", ".join(f"L{c.level} {c.kind} {_size(c.bytes)}" for c in cpu.caches)
+    target = "" if cpu.march == "native" else f", compiled for {cpu.march}"
+    yield f"cpu       {cpu.model}, {cpu.threads} threads, {cpu.instruction_set}{target}"
+    yield f"          caches: {caches or 'unknown'}"
+    driver = cuda.driver or "not found"
+    yield f"cuda      {cuda.reason or 'usable'}"
+    yield f"          driver library: {driver}; cuda.bindings: {cuda.bindings or 'not installed'}"
+    yield f"emulator  {report.emulator or 'usable'}"
+
+
+def _compiler_row(compiler: Compiler) -> Sequence[str]:
+    mark = "*" if compiler.chosen else " "
+    if compiler.reason:
+        return mark, compiler.name, "cannot be used", compiler.reason
+    return mark, compiler.name, compiler.target, " ".join(compiler.command)
+
+
+def _extra_lines(extra: Extra) -> Iterator[str]:
+    from textwrap import wrap
+
+    needs = (
+        f"{need.name} {need.version or 'missing'}"
+        + ("" if need.satisfied or not need.version else f" (needs {need.specifier})")
+        for need in extra.needs
+    )
+    yield f"{extra.name:8}{'installed' if extra.complete else extra.install}"
+    for line in wrap(", ".join(needs), width=_WIDTH, break_on_hyphens=False):
+        yield f"{'':8}{line}"
+
+
+def _conflict_lines(report: Report) -> Iterator[str]:
+    if not report.conflicts:
+        yield "none"
+    for conflict in report.conflicts:
+        yield f"found:   {conflict.found}"
+        yield f"breaks:  {conflict.breaks}"
+        yield f"mend:    {conflict.mend}"
+
+
+def _native_lines(report: Report) -> Iterator[str]:
+    if report.native.kind == "extension":
+        yield "compiled extension"
+    else:
+        yield f"pure-Python twin: {report.native.reason}"
+
+
+# ----------------------------------------------------------------------------- kernelmill cache
+
+
+@main.group(invoke_without_command=True)
+@click.pass_context
+def cache(context: click.Context) -> None:
+    """Show or empty the cache of compiled kernels."""
+    _help_alone(context)
+
+
+@cache.command(cls=_Verb)
+@_JSON
+def info(*, as_json: bool) -> None:
+    """Show where compiled kernels are kept, and how many."""
+    from kernelmill.cache import default_cache
+    from kernelmill.doctor import folders
+
+    found = default_cache().info()
+    beside = folders(found.root)
+    if as_json:
+        _print_json({"cache": found, "folders": beside})
+    else:
+        _print_lines(_cache_lines(found, beside))
+
+
+def _cache_lines(found: Any, beside: Sequence[Folder]) -> Iterator[str]:
+    # Any: a CacheInfo, whose module this one imports only in a verb.
+    from datetime import UTC, datetime
+
+    yield f"directory   {found.root}"
+    if found.problem:
+        yield f"problem     {found.problem}; each process keeps its own kernels until it ends"
+    if found.private is not None:
+        yield f"in use      {found.private}"
+    yield f"kernels     {found.entries}, {_size(found.bytes)} of at most {_size(found.max_bytes)}"
+    if found.newest is not None:
+        yield f"last used   {datetime.fromtimestamp(found.newest, UTC):%Y-%m-%d %H:%M} UTC"
+    for folder in beside:
+        size = _size(folder.bytes)
+        yield f"{folder.path.name + '/':10}  {folder.holds}: {folder.files} files, {size}"
+
+
+@cache.command(cls=_Verb)
+def clear() -> None:
+    """Remove all compiled kernels, and what is remembered of compilers."""
+    from kernelmill.cache import default_cache
+    from kernelmill.doctor import clear_folders
+
+    store = default_cache()
+    removed = store.clear()
+    lines = [f"removed {removed.entries} kernels, {_size(removed.bytes)}"]
+    if removed.leftovers:
+        lines.append(f"removed {removed.leftovers} leftovers of processes that were ended")
+    for folder in clear_folders(store.root):
+        if folder.kept:
+            click.echo(f"warning: {folder.path} was kept: {folder.kept}", err=True)
+        else:
+            size = _size(folder.bytes)
+            lines.append(f"removed {folder.path.name}/: {folder.files} files, {size}")
+    _print_lines(lines)
+
+
+# ----------------------------------------------------------------------------- kernelmill demo
+
+
+@main.command(cls=_Verb)
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False),
+    default="demo-output",
+    show_default=True,
+    help="Directory for the pictures.",
+)
+@click.option(
+    "--picture",
+    type=click.Path(exists=True, dir_okay=False),
+    help="A picture to use in place of the photograph that comes with kernelmill.",
+)
+@_JSON
+def demo(*, output: str, picture: str | None, as_json: bool) -> None:
+    """Run the main job on a photograph and compare it with NumPy.
+
+    Grayscale, statistics, a contrast stretch and a gamma curve, at the size of the picture and
+    tiled to many millions of pixels. Exits with status 1 when a result differs from NumPy's.
+    """
+    from pathlib import Path
+
+    from kernelmill.demo import CUDA_STEP, PHOTOGRAPH, load_picture, run_demo
+
+    click.echo("this takes about ten seconds", err=True)
+    pixels = load_picture(Path(picture) if picture else PHOTOGRAPH)
+    found = run_demo(pixels, Path(output))
+    if as_json:
+        _print_json(_demo_record(found, CUDA_STEP))
+    else:
+        _print_lines(_demo_lines(found, CUDA_STEP))
+    _say_pictures(found.pictures)
+    if found.failures:
+        worst = "; ".join(
+            f"{row.step}, {row.pixels} pixels: by {row.error:g}, at most {row.tolerance:g}"
+            for row in found.failures
+        )
+        raise KernelmillError(
+            f"{len(found.failures)} of {len(found.rows)} results differ from NumPy's: {worst}",
+            hint="`kernelmill doctor` shows the compiler; another one is tried with KERNELMILL_CXX",
+        )
+
+
+_DEMO_HEAD: Final = (
+    "step", "pixels", "device", "compile s", "ms", "GB/s", "of roofline", "x NumPy", "difference",
+)  # fmt: skip
+
+
+def _demo_lines(found: Demo, cuda_step: str) -> Iterator[str]:
+    yield from _table([_demo_row(row) for row in found.rows], head=_DEMO_HEAD, numbers_from=3)
+    yield cuda_step
+    s, r = found.statistics, found.roofline
+    yield f"grayscale: mean {s.mean:.2f}, minimum {s.minimum}, maximum {s.maximum}"
+    yield (
+        f"roofline, measured with {r.threads} threads: copy {r.copy_bytes_per_second / 1e9:.1f}, "
+        f"read {r.read_bytes_per_second / 1e9:.1f} GB/s; - where the caches hold the arrays"
+    )
+
+
+def _demo_row(row: Row) -> Sequence[str]:
+    share = "-" if row.share is None else f"{row.share:.0%}"
+    compiled = f"{row.compile_seconds:.2f}" if row.compile_seconds else "cached"
+    return (
+        row.step,
+        str(row.pixels),
+        row.device,
+        compiled,
+        f"{row.seconds * 1e3:.3f}",
+        f"{row.bandwidth / 1e9:.1f}",
+        share,
+        f"{row.speedup:.1f}",
+        f"{row.error:g}" + ("" if row.passed else " FAILED"),
+    )
+
+
+def _demo_record(found: Demo, cuda_step: str) -> dict[str, object]:
+    from dataclasses import asdict
+
+    step, _, reason = cuda_step.partition(": ")
+    derived = ("passed", "bandwidth", "share", "speedup")
+    rows = [asdict(row) | {name: getattr(row, name) for name in derived} for row in found.rows]
+    return {
+        "passed": not found.failures,
+        "rows": rows,
+        "statistics": found.statistics,
+        "roofline": found.roofline,
+        "skipped": [{"step": step, "reason": reason}],
+        "pictures": found.pictures,
+    }
+
+
+def _say_pictures(pictures: Iterable[Path]) -> None:
+    for path in pictures:
+        click.echo(f"wrote {path}", err=True)
+
+
+# ----------------------------------------------------------------------------- printing
+
+
+def _section(title: str, lines: Iterable[str]) -> None:
+    click.echo(click.style(title, bold=True))
+    for line in lines:
+        click.echo(f"  {line}")
+
+
+def _print_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        click.echo(line)
+
+
+def _table(
+    rows: Sequence[Sequence[str]], *, head: Sequence[str] = (), numbers_from: int | None = None
+) -> Iterator[str]:
+    """Yield lines of columns as wide as they need; numbers stand to the right."""
+    everything = [head, *rows] if head else list(rows)
+    widths = [max(map(len, column)) for column in zip(*everything, strict=True)]
+    first_number = len(widths) if numbers_from is None else numbers_from
+    for row in everything:
+        cells = (
+            cell.rjust(width) if index >= first_number else cell.ljust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        yield "  ".join(cells).rstrip()
+
+
+_STEP: Final = 1024
+
+
+def _size(size: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < _STEP:
+            return f"{size:.4g} {unit}"
+        size /= _STEP
+    return f"{size:.4g} TiB"
+
+
+def _print_json(value: object) -> None:
+    import json
+
+    click.echo(json.dumps(_plain(value), indent=2))
+
+
+def _plain(value: Any) -> Any:  # Any: what JSON can write
+    from dataclasses import fields, is_dataclass
+
+    if is_dataclass(value):
+        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return str(value)
