@@ -54,6 +54,11 @@ class _Program(click.Group):
             _say_error(str(error))
             _say_traceback()
             status = USER_ERROR
+        except OSError as error:  # a full disk, a directory without rights
+            place = f" ({error.filename})" if error.filename else ""
+            _say_error(f"{(error.strerror or str(error)).lower()}{place}")
+            _say_traceback()
+            status = USER_ERROR
         except Exception as error:  # noqa: BLE001 - what nobody foresaw is said, and ends in status 2
             status = _say_fault(error)
         sys.exit(status if isinstance(status, int) else OK)

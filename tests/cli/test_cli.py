@@ -180,6 +180,13 @@ def test_what_nobody_foresaw_is_status_2(monkeypatch, root):
     )
 
 
+def test_what_the_system_refuses_is_status_1(monkeypatch, root):
+    monkeypatch.setattr(doctor, "examine", raising(OSError(28, "No space left on device", "/x")))
+    result = invoke("doctor")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "error: no space left on device (/x)\n"
+
+
 def test_an_interrupt_is_said_in_one_line(monkeypatch, root):
     monkeypatch.setattr(doctor, "examine", raising(KeyboardInterrupt()))
     result = invoke("doctor")
