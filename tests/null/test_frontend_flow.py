@@ -135,6 +135,7 @@ def test_returns_are_joined():
         (lambda a, b: math.frexp(a), (F32, F32), "(float32, int32)"),
         (lambda a, b: Point(a, b), (I8, F64), "Point"),
         (lambda a, b: a < 2**70, (I8, I8), "bool"),
+        (lambda a, b: km.float16(a) + km.int8(b), (I8, F32), "float16"),
     ],
 )  # fmt: skip
 def test_result_types(function, types_, wanted):
@@ -371,6 +372,36 @@ def test_a_chain_evaluates_each_operand_once():
         for n in ir.walk_expressions(e)
     ]
     assert sum(isinstance(n, ir.Apply) and n.op == "exp" for n in nodes) == 1
+
+
+def test_a_chain_evaluates_nothing_in_vain():
+    def count(n):
+        while n != 1:
+            n = n // 2 if n % 2 == 0 else 3 * n + 1
+        return n
+
+    def f(a, b):
+        return 0 < a < count(a) + b < 9
+
+    agrees(f, [I32, I32], (0, 1), (-5, 1), (1, 5), (6, 5), (6, 50))
+
+
+class Named:
+    """An operator object of the library: it names an operation, or the function it stands for."""
+
+    def __init__(self, meaning):
+        self.__kernelmill_operator__ = meaning
+
+    def __call__(self, *args):
+        raise AssertionError("an operator object was run")
+
+
+def test_operator_objects_say_what_they_are():
+    add, double = Named("add"), Named(lambda v: v * 2)
+    assert result(add, I8, F32) == "float32"
+    program = translate(lambda a: add(double(a), 1), [F32]).program
+    assert oracle.run(program, [3]) == 7
+    assert oracle.run(translate(double, [F32]).program, [3]) == 6
 
 
 def test_bools_are_combined_without_a_branch():

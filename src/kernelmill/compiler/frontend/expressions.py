@@ -137,22 +137,32 @@ def _unary_op(frame: Frame, node: ast.UnaryOp) -> Value:
 
 
 def _compare(frame: Frame, node: ast.Compare) -> Value:
-    """Translate a chain of comparisons; each operand is evaluated once."""
+    """Translate a chain of comparisons; each operand is evaluated once, none in vain."""
     for op in node.ops:
         if type(op) not in _COMPARE:
             name, hint = refusals.OPERATORS[type(op)]
             raise frame.refusal(node, f"{name} is not part of the operator language", hint)
-    left = evaluate_scalar(frame, node.left)
-    result: ir.Expr | None = None
-    for position, (op, right_node) in enumerate(zip(node.ops, node.comparators, strict=True)):
-        right = evaluate_scalar(frame, right_node)
-        if position < len(node.ops) - 1:
-            right = frame.leaf(right)
-        link = frame.builder.apply(_COMPARE[type(op)], left, right)
-        result = link if result is None else calls.both(frame, "and", result, link)
-        left = right
-    assert result is not None
-    return result
+    links = list(zip(node.ops, node.comparators, strict=True))
+    return _chain(frame, evaluate_scalar(frame, node.left), links)
+
+
+def _chain(frame: Frame, left: ir.Expr, links: list[tuple[ast.cmpop, ast.expr]]) -> ir.Expr:
+    (op, right_node), *rest = links
+    right = evaluate_scalar(frame, right_node)
+    if rest:
+        right = frame.leaf(right)
+    first = frame.builder.apply(_COMPARE[type(op)], left, right)
+    if not rest:
+        return first
+    if isinstance(first, ir.Const):
+        return _chain(frame, right, rest) if first.value else first
+    return conditional(
+        frame,
+        first,
+        lambda: _chain(frame, right, rest),
+        lambda: frame.builder.const(False),  # noqa: FBT003 - the literal
+        bits="and",
+    )
 
 
 def _bool_op_value(frame: Frame, node: ast.BoolOp) -> Value:
