@@ -424,10 +424,11 @@ namespace km {
 
 #ifndef KM_TYPE_Point_a1f505b9
 #define KM_TYPE_Point_a1f505b9
-struct Point_a1f505b9 {
+struct __attribute__((packed, aligned(4))) Point_a1f505b9 {
   f32 x;
   f16 w;
   u8 on;
+  u8 pad_8[1];
 };
 static_assert(sizeof(Point_a1f505b9) == 8, "layout of Point_a1f505b9");
 #endif

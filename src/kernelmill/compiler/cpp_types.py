@@ -162,7 +162,9 @@ def type_definitions(types: Iterable[Type], dialect: Dialect) -> str:
 def _definition(type_: StructType | TupleType, dialect: Dialect) -> str:
     name, tail = type_spelling(type_), []
     if isinstance(type_, StructType):
-        head = "struct" if _is_natural(type_) else f"struct {dialect.packed}"
+        alignment = type_.alignment if type_.is_c_layout else 1
+        packed = dialect.packed.format(alignment)
+        head = "struct" if _is_natural(type_) else f"struct {packed}"
         members = list(_members(type_))
         tail = [f'static_assert(sizeof({name}) == {type_.itemsize}, "layout of {name}");']
     elif 1 < len(type_.items) <= _LARGEST_TUPLE:
@@ -194,16 +196,21 @@ def _guarded(macro: str, lines: list[str]) -> str:
     return "\n".join([f"#ifndef {macro}", f"#define {macro}", *lines, "#endif", "", ""])
 
 
-def _is_natural(type_: StructType) -> bool:
-    """Whether C lays the struct and all structs in it out as they are."""
-    inner = (f.type for f in type_.fields if isinstance(f.type, StructType))
-    return type_.is_c_layout and all(map(_is_natural, inner))
+def _is_natural(type_: DType | StructType) -> bool:
+    """Whether C lays a type out as it is, and packs it too where a packed struct holds it.
+
+    float16 and bfloat16 are classes with constructors: g++ packs no struct that has them inside,
+    unless it is packed itself.
+    """
+    if isinstance(type_, DType):
+        return type_ not in (float16, bfloat16)
+    return type_.is_c_layout and all(_is_natural(f.type) for f in type_.fields)
 
 
 def _placed(type_: StructType) -> Iterator[tuple[int | None, int, int]]:
     """Yield (index of a field, its offset, explicit padding bytes before it); None is the tail.
 
-    A natural struct has no explicit padding: the compiler's is the same.
+    A natural struct has no explicit padding: the compiler puts the same there.
     """
     end, natural = 0, _is_natural(type_)
     for index, field in sorted(enumerate(type_.fields), key=lambda pair: pair[1].offset):

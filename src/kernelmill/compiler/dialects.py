@@ -14,7 +14,7 @@ from kernelmill.dtypes import DType, Type, storage
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["HOST", "INFIX", "Dialect", "Family", "family_of"]
+__all__ = ["GUARDED", "HOST", "HOST_NEAR", "INFIX", "Dialect", "Family", "family_of"]
 
 # How a scalar type computes: bool, integers below 32 bits, signed and unsigned ones, and so on.
 Family: TypeAlias = Literal["bool", "small", "int", "uint", "float", "complex"]
@@ -28,7 +28,8 @@ class Dialect:
     `forms` maps an operation to a spelling for each family: an infix or prefix symbol, the name of
     a function, or "" where the value is unchanged; "any" stands for the families not named.
     `side_by_side` replaces forms in programs with structs or several results. `headers` maps
-    functions to the file that defines them, by (family, name) or by name.
+    functions to the file that defines them, by (family, name) or by name. `base` is a struct that
+    functors derive from, "" for none.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Dialect:
     forms: Mapping[str, Mapping[str, str]]
     side_by_side: Mapping[str, Mapping[str, str]]
     headers: Mapping[tuple[Family, str] | str, str]
+    base: str = ""
 
     def form(self, op: str, family: Family) -> str:
         """Return the spelling of an operation for a family of types."""
@@ -128,7 +130,7 @@ def _headers() -> dict[tuple[Family, str] | str, str]:
 HOST: Final = Dialect(
     name="c++",
     function="KM_INL",
-    packed="__attribute__((packed))",
+    packed="__attribute__((packed, aligned({})))",
     int64_suffix="L",
     infinity={"f32": "__builtin_inff()", "f64": "__builtin_inf()"},
     nan={"f32": '__builtin_nanf("")', "f64": '__builtin_nan("")'},
@@ -137,4 +139,14 @@ HOST: Final = Dialect(
     forms=_FORMS,
     side_by_side={"sub": {**_FORMS["sub"], "float": "sub"}},  # scalar.hpp says why
     headers=_headers(),
+)
+
+# Functions that have a quick form for arguments that are not huge; the functor notes when one was.
+GUARDED: Final = ("sin", "cos", "tan")
+HOST_NEAR: Final = replace(
+    HOST,
+    name="c++ for near arguments",
+    forms={**_FORMS, **{op: {"float": f"{op}_near"} for op in GUARDED}},
+    headers={**HOST.headers, **{f"{op}_near": "near.hpp" for op in GUARDED}},
+    base="near_trigonometry",
 )
