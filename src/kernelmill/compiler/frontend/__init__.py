@@ -7,7 +7,8 @@ values       what a Python expression is to the translator: IR, an object, an in
 scope        names of the surrounding Python: cells, globals, attributes; which are captured
 refusals     what is refused, and what to write instead
 frame        the state of one function being translated
-calls        the table of callables
+callables    the table of known callables: math, NumPy, builtins, operator
+calls        how each kind of Python callable is called
 expressions  one function an expression node
 statements   one function a statement node; branches
 loops        loops and their variables

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernelmill.compiler.builder import join
-from kernelmill.compiler.frontend import calls
 from kernelmill.compiler.frontend.values import OBJECTS, Binding, Conflict, Unbound, same
 from kernelmill.dtypes import bool_
 from kernelmill.errors import DTypeError
@@ -132,7 +131,7 @@ def conditional(
     statements = any(way.statements for way in ways)
     if not statements and not any(map(frame.program.is_heavy, values)):
         if bits is not None and a.type == bool_ == b.type:
-            return calls.both(frame, bits, test, b if bits == "or" else a)
+            return frame.both(bits, test, b if bits == "or" else a)
         if any(v is test for v in values):  # `x and y` with a bool x
             leaf = frame.leaf(test, "c")
             values, test = [leaf if v is test else v for v in values], leaf

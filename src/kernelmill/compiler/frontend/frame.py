@@ -215,6 +215,14 @@ class Frame:
             case _:
                 return self.builder.select(condition, then, orelse)
 
+    def both(self, op: str, a: ir.Expr, b: ir.Expr) -> ir.Expr:
+        """Combine two bools by `and`, `or` or `xor`, without a node where one is known."""
+        for known, other in ((a, b), (b, a)):
+            if isinstance(known, ir.Const) and op != "xor":
+                decides = bool(known.value) == (op == "or")
+                return known if decides else other
+        return self.builder.apply(op, a, b)
+
     def bind(self, name: str, value: Value, node: ast.AST) -> None:
         """Give a variable a value: a new version of it, never a change of the old one."""
         if not isinstance(value, OBJECTS):
