@@ -19,7 +19,7 @@ from kernelmill.errors import ArgumentError, ShapeError
 from kernelmill.runtime.memory import View, as_view, copied, empty_like_library, may_overlap
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 __all__ = ["Argument", "argument", "outputs_of", "weak_limits"]
 
@@ -94,13 +94,15 @@ def _scalar_array(value: complex, stored: DType, name: str) -> np.ndarray[Any, A
 def weak_limits(program: ir.Program, arguments: Sequence[Argument]) -> None:
     """Check Python integers given as arguments against the integer types they are converted to.
 
+    Those that a function called by the operator converts them to count too.
+
     Raises OverflowError, as NumPy does for `np.int8(1) + 300`.
     """
     for index, given in enumerate(arguments):
         if given.type != weak_int:
             continue
         value = int(np.asarray(given.view.owner))
-        for limit in _conversions(program, index):
+        for limit in _conversions(program, program.entry, index):
             if not limit.min <= value <= limit.max:
                 raise ScalarOverflowError(
                     f"Python integer {value} out of bounds for {limit}",
@@ -108,17 +110,25 @@ def weak_limits(program: ir.Program, arguments: Sequence[Argument]) -> None:
                 )
 
 
-def _conversions(program: ir.Program, index: int) -> set[DType]:
-    """Return the integer types that a parameter of the entry is converted to directly."""
+def _conversions(program: ir.Program, function: ir.Function, index: int) -> set[DType]:
+    """Return the integer types a parameter is converted to, here or in what it is passed to."""
     found = set()
-    for statement in ir.walk_statements(program.entry.body):
-        for operand in ir.operands(statement):
-            for node in ir.walk_expressions(operand):
-                match node:
-                    case ir.Cast(ir.Param(index=i), DType() as type_) if i == index:
-                        if type_.is_integer:
-                            found.add(type_)
+    for node in _expressions(function):
+        match node:
+            case ir.Cast(ir.Param(index=i), DType() as type_) if i == index and type_.is_integer:
+                found.add(type_)
+            case ir.Call(function=name, args=args):
+                (callee,) = (f for f in program.functions if f.name == name)
+                for place, given in enumerate(args):
+                    if isinstance(given, ir.Param) and given.index == index:
+                        found |= _conversions(program, callee, place)
     return found
+
+
+def _expressions(function: ir.Function) -> Iterator[ir.Expr]:
+    for statement in ir.walk_statements(function.body):
+        for operand in ir.operands(statement):
+            yield from ir.walk_expressions(operand)
 
 
 def outputs_of(
@@ -146,6 +156,7 @@ def outputs_of(
     ]
     for i, output in enumerate(views):
         _check_shape(output, shape, exact=exact)
+        _check_alike(output, views[0], exact=exact)
         for other in views[:i]:
             if may_overlap(output.view, other.view):
                 raise ArgumentError(f"`{other.name}` and `{output.name}` overlap")
@@ -162,12 +173,20 @@ def _check_shape(output: Argument, shape: tuple[int, ...], *, exact: bool) -> No
         raise ShapeError(f"`{output.name}` has shape {found}, the inputs broadcast to {shape}")
 
 
+def _check_alike(output: Argument, first: Argument, *, exact: bool) -> None:
+    found, wanted = output.view.shape, first.view.shape
+    if not exact and found != wanted:
+        raise ShapeError(
+            f"`{output.name}` has shape {found}, `{first.name}` has {wanted}",
+            hint="all results of a call have one shape",
+        )
+
+
 def _new(
     shape: tuple[int, ...], dtype: DType | StructType, inputs: Sequence[Argument]
 ) -> Any:  # Any: an array of whatever library
     """Return a new array in the library of the first array, in the memory order of the inputs."""
-    arrays = [a for a in inputs if not a.is_weak and len(a.view.shape) == len(shape)]
-    arrays = arrays or [a for a in inputs if not a.is_weak]
+    arrays = [a for a in inputs if not a.is_weak]
     library = arrays[0].view.library
     order = memory_order(shape, [a.operand for a in arrays if len(a.view.shape) <= len(shape)])
     if order == tuple(range(len(shape))):

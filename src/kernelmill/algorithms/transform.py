@@ -218,8 +218,10 @@ def _quick_key(arrays: tuple[Any, ...], op: object, out: Any) -> tuple[object, .
 def _plan(op: Op, bound: Bound) -> Plan:
     """Make the plan of a bound call; contiguous arrays of one shape get the native path."""
     dtypes = tuple(view.dtype for view in bound.views)
-    flat = len(bound.shape) <= 1 and all(
-        view.is_c_contiguous and view.shape == bound.views[0].shape for view in bound.views
+    flat = (
+        bound.elements > 0
+        and len(bound.shape) <= 1
+        and all(view.is_c_contiguous and view.shape == bound.views[0].shape for view in bound.views)
     )
     outputs = len(bound.result) if type(bound.result) is tuple else 1
     launcher = None
