@@ -7,20 +7,22 @@ happens then is here. Also here: the cost model, in bytes and operations an elem
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kernelmill import events
 from kernelmill.compiler import ir
+from kernelmill.config import get_config
 from kernelmill.errors import ArgumentError
 from kernelmill.runtime.backend import FLAG_STREAM, Kernel, KernelSource, Launch
-from kernelmill.runtime.devices import current_backend
+from kernelmill.runtime.devices import chosen_device, current_backend
 from kernelmill.runtime.native import native, stream_threshold
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kernelmill.compiler.op import Specialized
+    from kernelmill.config import Config
     from kernelmill.runtime.memory import View
 
 __all__ = ["Bound", "Built", "Cost", "Plan", "Prepare", "Scope", "build", "execute", "quick"]
@@ -167,11 +169,14 @@ def build(
     key: object, family: str, scope: Scope, cost: Cost, source: Callable[[], KernelSource]
 ) -> Built:
     """Return the kernel for `key`, which names everything that its text depends on."""
-    full = (current_backend().name, key)
+    config = get_config()
+    full = (current_backend().name, config.cxx, config.march, key)
     found = _BUILT.get(full)
     if found is None:
         kernel = current_backend().build(source())
         found = _BUILT.setdefault(full, Built(family, kernel, scope, cost))
+    if found.cost != cost:  # arrays of one element, which count as free, came first
+        return replace(found, cost=cost)
     return found
 
 
@@ -304,7 +309,7 @@ class Plan:
             if done is not None:
                 return done
         bound = self._prepare(inputs, out)
-        if bound.built is not self.built:
+        if bound.built.kernel != self.built.kernel:
             raise ArgumentError(
                 f"this plan was prepared for {self.describe(self.built)}, "
                 f"the arrays need {self.describe(bound.built)}",
@@ -361,18 +366,19 @@ class Plan:
         return f"<Plan {self.describe(self.built)}>"
 
 
-# Plans by what can be read off a call in half a microsecond; see `quick`.
-_QUICK: dict[tuple[object, ...], Plan] = {}
+# Plans by what can be read off a call in half a microsecond, for the settings they were made with.
+_QUICK: dict[object, tuple[Config, Plan]] = {}
 _QUICK_LIMIT: Final = 4096
 
 
 def quick(key: tuple[object, ...]) -> Plan | None:
-    """Return the plan that served the last call with this key."""
-    return _QUICK.get(key)
+    """Return the plan that served the last call with this key on the current device."""
+    found = _QUICK.get((chosen_device(), key))
+    return found[1] if found is not None and found[0] is get_config() else None
 
 
 def remember(key: tuple[object, ...], plan: Plan) -> None:
     """Serve later calls with this key by this plan."""
     if len(_QUICK) >= _QUICK_LIMIT:
         _QUICK.clear()
-    _QUICK[key] = plan
+    _QUICK[chosen_device(), key] = get_config(), plan

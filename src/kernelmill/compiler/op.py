@@ -11,7 +11,7 @@ import operator
 import struct as struct_format
 import threading
 from dataclasses import dataclass, field
-from types import FunctionType
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast, overload
 
 import numpy as np
@@ -349,13 +349,32 @@ def pack_format(types: Sequence[Type]) -> struct_format.Struct:
 # Translations that are kept: texts with argument types, and states of the scope of each.
 _MOST_TEXTS: Final = 4096
 _MOST_STATES: Final = 8
+# Types of callables that define equality, as the same function of the same object.
+_COMPARED_BY_IDENTITY: Final = (BuiltinFunctionType, MethodType)
 _LOCK: Final = threading.Lock()
 _FOUND: dict[tuple[object, tuple[Type, ...]], list[Specialized]] = {}
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Itself:
+    """A callable by its identity, whatever its own idea of equality."""
+
+    function: object
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Itself) and other.function is self.function
+
+    def __hash__(self) -> int:
+        return id(self.function)
+
+
 def root_of(function: object) -> object:
     """Return what identifies the text of a callable: its code object, or the callable itself."""
-    return function.__code__ if isinstance(function, FunctionType) else function
+    if isinstance(function, FunctionType):
+        return function.__code__
+    if type(function).__eq__ is object.__eq__ or isinstance(function, _COMPARED_BY_IDENTITY):
+        return function
+    return _Itself(function)
 
 
 def specialize(operator_: Op, arguments: tuple[Type, ...]) -> Specialized:
@@ -365,9 +384,9 @@ def specialize(operator_: Op, arguments: tuple[Type, ...]) -> Specialized:
     """
     function = operator_.function
     key = (root_of(function), arguments)
-    for found in tuple(_FOUND.get(key, ())):
-        if found.read(function) is not None:
-            return found
+    known = _known(key, function)
+    if known is not None:
+        return known
     translation = translate(function, arguments)
     made = Specialized(
         operator_,
@@ -378,8 +397,20 @@ def specialize(operator_: Op, arguments: tuple[Type, ...]) -> Specialized:
         tuple((b.read_from, b.value) for b in translation.baked),
     )
     with _LOCK:
+        # Another thread may have been quicker; two for one state would be two kernels.
+        known = _known(key, function)
+        if known is not None:
+            return known
         if len(_FOUND) >= _MOST_TEXTS:
             _FOUND.clear()
         states = _FOUND.setdefault(key, [])
         states[:] = [made, *states[: _MOST_STATES - 1]]
     return made
+
+
+def _known(key: tuple[object, tuple[Type, ...]], function: object) -> Specialized | None:
+    """Return the translation of this text for the present state of the function's scope."""
+    for found in tuple(_FOUND.get(key, ())):
+        if found.read(function) is not None:
+            return found
+    return None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from kernelmill.runtime.backend import Backend
 
-__all__ = ["Device", "available_devices", "current_backend", "set_default_device"]
+__all__ = ["Device", "available_devices", "chosen_device", "current_backend", "set_default_device"]
 
 _FACTORIES: Final[dict[str, Callable[[], Backend]]] = {"cpu": CpuBackend, "null": NullBackend}
 # Names that are devices of kernelmill but not of this build, and why.
@@ -56,9 +56,14 @@ class _Default:
     name: str | None = None
 
 
+def chosen_device() -> str | None:
+    """Return the name of the device that was made current; None leaves it to the setting."""
+    return _CURRENT.get() or _Default.name
+
+
 def current_backend() -> Backend:
     """Return the back end of the current device: context, default, setting, else the CPU."""
-    name = _CURRENT.get() or _Default.name
+    name = chosen_device()
     if name is None:
         asked = get_config().device
         name = "cpu" if asked == "auto" else asked
