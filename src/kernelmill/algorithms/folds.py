@@ -25,6 +25,7 @@ from kernelmill.dtypes import (
     TupleType,
     Type,
     WeakType,
+    bfloat16,
     bool_,
     can_store,
     dtype_of,
@@ -100,6 +101,7 @@ class Fold:
         value = self.init
         if value is None:
             value = self.op.identity_for(self.accumulator)
+            _check_init("identity", value, self.accumulator)
         if value is None:
             raise ArgumentError(
                 f"reduction of no elements with {self.op.name}, which has no identity",
@@ -113,9 +115,12 @@ def plan_fold(op: Op, element: Element, init: object, dtype: object) -> Fold:
 
     Raises DTypeError when the operator's result cannot accumulate its elements.
     """
+    _check_init("init", init, element)
     if dtype is not None:
         out = dtype_of(dtype)
         accumulator = float32 if op.wide and out.name in _HALVES else out
+        _check_dtype(op, element, accumulator)
+        _check_kind(init, accumulator)
         return Fold(op, _combine(op, accumulator), accumulator, out, init)
     start = _with_init(element, init)
     if op.wide and isinstance(start, DType):
@@ -130,7 +135,59 @@ def plan_fold(op: Op, element: Element, init: object, dtype: object) -> Fold:
             "return the struct class, or pass `dtype=`",
         )
     assert not isinstance(result, TupleType)
+    _check_kind(init, result)
     return Fold(op, _combine(op, result), result, result, init)
+
+
+def _check_init(name: str, value: object, element: Element) -> None:
+    """Refuse a first value, or an identity, that is none for elements of this type."""
+    if value is None:
+        return
+    if isinstance(element, StructType):
+        names = [f.name for f in element.fields]
+        of = value.dtype.names or () if isinstance(value, np.void) else names
+        if list(of) == names and (isinstance(value, np.void) or hasattr(value, names[0])):
+            return
+        wanted = f"a record with the fields {', '.join(names)}"
+    elif isinstance(value, (bool, int, float, complex, np.number, np.bool_)):
+        return
+    else:
+        wanted = "a number"
+    raise DTypeError(f"`{name}` is {value!r}; expected: {wanted}")
+
+
+def _check_dtype(op: Op, element: Element, accumulator: Element) -> None:
+    """Refuse a `dtype=` that the elements cannot be converted to."""
+    if isinstance(element, DType) and isinstance(accumulator, DType):
+        if element.kind != "complex" or accumulator.kind in ("complex", "bool"):
+            return
+    elif element == accumulator:
+        return
+    raise DTypeError(
+        f"elements of {element} cannot be accumulated by {op.name} in {accumulator}",
+        hint="convert them with `km.transform_reduce`, for example `lambda x: x.real`",
+    )
+
+
+def _check_kind(init: object, accumulator: Element) -> None:
+    """Refuse a number that would lose its fraction or its imaginary part."""
+    if init is None or not isinstance(accumulator, DType) or accumulator is bool_:
+        return
+    given = _given_type(init)
+    if not can_store(given, accumulator) and not _are_integers(given, accumulator):
+        raise DTypeError(
+            f"`init` is {init!r}, the reduction accumulates in {accumulator}: not of the same kind",
+            hint="convert it, or pass another `dtype=`",
+        )
+
+
+def _are_integers(given: Type, accumulator: DType) -> bool:
+    """Whether both are integers: then the value decides, see `_converted`."""
+    return isinstance(given, DType) and given.is_integer and accumulator.is_integer
+
+
+def _given_type(init: object) -> Type:
+    return dtype_of(init.dtype) if isinstance(init, np.generic) else weak_type_of(init)
 
 
 def _combine(op: Op, accumulator: Element) -> Specialized:
@@ -150,11 +207,7 @@ def _with_init(element: Element, init: object) -> Element:
     """Return the type in which elements and `init` meet."""
     if init is None or isinstance(element, StructType):
         return element
-    if isinstance(init, np.generic):
-        given: Type = dtype_of(init.dtype)
-    else:
-        given = weak_type_of(init)
-    met = storage(promote(element, given))
+    met = storage(promote(element, _given_type(init)))
     assert isinstance(met, DType)
     return met
 
@@ -165,20 +218,26 @@ def _with_init(element: Element, init: object) -> Element:
 def _captured(builder: FunctionBuilder, type_: Element, captures: list[tuple[str, Type]]) -> Expr:
     """Return `init` as captures, one for each scalar in it; appends their slots."""
     if isinstance(type_, DType):
-        captures.append((f"init_{len(captures)}", type_))
-        return builder.capture(len(captures) - 1, type_)
+        slot = _slot(type_)
+        captures.append((f"init_{len(captures)}", slot))
+        return convert(builder.capture(len(captures) - 1, slot), type_)
     return builder.make_struct(type_, [_captured(builder, f.type, captures) for f in type_.fields])
 
 
 def _leaves(value: Any, type_: Element) -> list[tuple[Any, DType]]:
     """Return the scalars in a value, in the order of the fields."""
     if isinstance(type_, DType):
-        return [(_converted(value, type_), type_)]
+        return [(_converted(value, _slot(type_)), _slot(type_))]
     found = []
     for field in type_.fields:
         part = value[field.name] if isinstance(value, np.void) else getattr(value, field.name)
         found += _leaves(part, field.type)
     return found
+
+
+def _slot(type_: DType) -> DType:
+    """Return the type in which a scalar is handed over: Python cannot pack a bfloat16."""
+    return float32 if type_ is bfloat16 else type_
 
 
 def _converted(value: Any, type_: DType) -> Any:  # Any: a Python number
@@ -251,4 +310,8 @@ def element_types(
         return [cast("Element", storage(inputs[0]))] * count
     result = storage(transform.result)
     items = result.items if isinstance(result, TupleType) else (result,) * count
+    if any(isinstance(t, TupleType) for t in items):
+        raise DTypeError(
+            f"{transform.op.name} returns a tuple inside a tuple", hint="return one flat tuple"
+        )
     return [cast("Element", t) for t in items]

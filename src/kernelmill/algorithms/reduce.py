@@ -48,6 +48,7 @@ Operators: TypeAlias = "Op | Callable[..., Any] | tuple[Op | Callable[..., Any],
 # Elements of a chunk of the reduction tree; the same number stands in host/reduce_tree.hpp.
 CHUNK: Final = 16384
 _NEVER: Final = (1 << 63) - 1
+_PLAIN_AXES: Final = (type(None), int, tuple)
 _ADD: Final = WELL_KNOWN["add"]
 
 
@@ -270,6 +271,8 @@ def _prepare(request: _Request, inputs: tuple[Any, ...], out: Any) -> Bound:
     if not inputs:
         raise ArgumentError("`inputs` is empty; a reduction takes at least one array")
     given = [argument(x, f"inputs[{i}]" if len(inputs) > 1 else "x") for i, x in enumerate(inputs)]
+    if all(a.is_weak for a in given):
+        raise ArgumentError("all inputs are Python scalars", hint="pass one as `np.asarray(x)`")
     types = tuple(a.type for a in given)
     mapped = specialize(request.transform, types) if request.transform else None
     if mapped is not None:
@@ -429,15 +432,19 @@ def _quick_key(
 ) -> tuple[object, ...] | None:
     """Return what tells this call apart from others, if it is of the common kind: NumPy arrays."""
     init, axis, keepdims, dtype = options
-    if init is not None or dtype is not None or keepdims or type(axis) is list:
+    if init is not None or dtype is not None or keepdims or type(axis) not in _PLAIN_AXES:
         return None
     shapes: list[object] = []
     for x in arrays:
         if type(x) is not np.ndarray:
             return None
         shapes += (x.dtype, x.shape)
-    made = out if out is None else tuple(o.dtype for o in (out if type(out) is tuple else (out,)))
-    return (reduce, axis, made, *map(root_of, used), *shapes)
+    made: list[object] = []
+    for o in () if out is None else out if type(out) is tuple else (out,):
+        if type(o) is not np.ndarray:
+            return None
+        made.append(o.dtype)
+    return (reduce, axis, len(used), *made, *map(root_of, used), *shapes)
 
 
 def _plan(request: _Request, bound: Bound) -> Plan:
