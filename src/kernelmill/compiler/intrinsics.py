@@ -163,7 +163,10 @@ def _as_float(type_: Type) -> Type:
 
 def _floating(op: Operation, types: tuple[Type, ...]) -> Signature:
     """Floating functions: integers become the float NumPy chooses; complex is refused."""
-    joined = _as_float(_join(types))
+    if any(isinstance(type_, WeakType) for type_ in types):
+        joined = _as_float(_join(types))
+    else:  # one by one, as in NumPy: int8 with uint8 is float16
+        joined = _join(tuple(map(_as_float, types)))
     _refuse(joined, ("complex",))
     return (joined,) * op.arity, joined
 
