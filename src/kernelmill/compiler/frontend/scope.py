@@ -7,6 +7,7 @@ noted with how to find them again. Names of local variables are not resolved her
 from __future__ import annotations
 
 import builtins
+import dataclasses
 import difflib
 import functools
 import math
@@ -292,7 +293,8 @@ class Captures:
 
     def _struct(self, known: Known, type_: StructType) -> Value:
         """Bake the class of a struct, and capture its fields one by one."""
-        self.bake(part_of(known, ".__class__", type(known.value), type))
+        owner = part_of(known, ".__class__", type(known.value), type)
+        self.bake(dataclasses.replace(owner, name=f"type({known.name})"))
         names = [f.name for f in type_.fields]
         parts = [self.value_of(attribute(known, name)) for name in names]
         values = tuple(p for p in parts if not isinstance(p, OBJECTS))
@@ -310,7 +312,8 @@ class Captures:
     def bake_length(self, known: Known) -> int:
         """Note that the program depends on the length of a tuple; return it."""
         assert isinstance(known.value, tuple)
-        self.bake(part_of(known, ".__len__", len(known.value), _length))
+        length = part_of(known, ".__len__", len(known.value), _length)
+        self.bake(dataclasses.replace(length, name=f"len({known.name})"))
         return len(known.value)
 
 
