@@ -11,8 +11,14 @@ from typing import TYPE_CHECKING, Final
 from kernelmill.compiler.builder import FunctionBuilder, convert, tuple_item
 from kernelmill.compiler.cpp import print_program
 from kernelmill.compiler.cpp_types import type_spelling
-from kernelmill.compiler.dialects import HOST
-from kernelmill.compiler.ir import Program
+from kernelmill.compiler.dialects import GUARDED, HOST, HOST_NEAR
+from kernelmill.compiler.ir import (
+    Apply,
+    Program,
+    operands,
+    walk_expressions,
+    walk_statements,
+)
 from kernelmill.dtypes import TupleType
 from kernelmill.runtime.backend import KernelSource
 
@@ -72,14 +78,30 @@ def transform_source(
     outputs: Sequence[tuple[DType | StructType, Pattern]],
 ) -> KernelSource:
     """Return the text of an element-wise kernel."""
-    printed = print_program(storing(program, [t for t, _ in outputs]), HOST)
+    whole = storing(program, [t for t, _ in outputs])
+    printed = [print_program(whole, HOST)]
+    functor = "km::Op"
+    if _is_guarded(whole):
+        printed.append(print_program(whole, HOST_NEAR, name="Near"))
+        functor = "km::guarded<km::Op, km::Near>"
     taken, made = _arguments(inputs), _arguments(outputs)
     return assemble(
         name,
         ["transform.hpp"],
-        [printed],
-        f"km::transform<km::Op, km::in<{taken}>, km::out<{made}>>"
-        "::run(call, km::Op(call->captures));",
+        printed,
+        f"km::transform<{functor}, km::in<{taken}>, km::out<{made}>>"
+        f"::run(call, {functor}(call->captures));",
+    )
+
+
+def _is_guarded(program: Program) -> bool:
+    """Whether the program calls a function that has a quick form for near arguments."""
+    return any(
+        isinstance(node, Apply) and node.op in GUARDED
+        for function in program.functions
+        for statement in walk_statements(function.body)
+        for operand in operands(statement)
+        for node in walk_expressions(operand)
     )
 
 

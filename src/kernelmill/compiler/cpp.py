@@ -91,7 +91,8 @@ def print_program(program: ir.Program, dialect: Dialect, *, name: str = "Op") ->
         chosen += printer.chosen
     definitions = type_definitions(types, dialect)
     choices = choose_definitions(chosen, dialect)
-    lines = [f"// {_signature(program)}", f"struct {name} {{"]
+    base = f" : {dialect.base}" if dialect.base else ""
+    lines = [f"// {_signature(program)}", f"struct {name}{base} {{"]
     lines += _constructors(name, layout, dialect)
     for body in bodies:
         lines += ["", *(f"  {line}" for line in body)]

@@ -22,29 +22,80 @@ constexpr i64 max_of(T... sizes) {
   return most;
 }
 
+// An operator and its quick form, which is right unless its member `far` is set afterwards (near.hpp).
+template <class Exact, class Near>
+struct guarded {
+  Exact exact;
+  Near near;
+  KM_INL explicit guarded(const void* packed) : exact(packed), near(packed) {}
+};
+constexpr i64 guarded_elements = 512;
+
 template <class Op, class In, class Out> struct transform;
 
 template <class Op, class... I, class... O>
 struct transform<Op, in<I...>, out<O...>> {
   static constexpr int inputs = (int)sizeof...(I), outputs = (int)sizeof...(O), operands = inputs + outputs;
+  static constexpr i64 largest = max_of(O::size...);
   static constexpr i64 turned = max_of(I::pattern == transposed ? I::size : 0 ...);
 
   // ---- one row ----------------------------------------------------------------------------------------------------
 
-  template <int... J>
-  static KM_INL void sweep(const Op op, i64 n, indices<J...>, writer<O>... to, reader<I>... from) {
+  template <class Plain, int... J>
+  static KM_INL void sweep(const Plain op, i64 n, indices<J...>, writer<O>... to, reader<I>... from) {
     KM_IVDEP
     for (i64 i = 0; i < n; i++) {
       const auto value = op(from[i]...);
       (to.put(i, result<J, outputs>(value)), ...);
     }
   }
-  template <int... K, int... J>
-  static KM_INL void unpack(const Op& op, i64 n, char* const* p, const i64* s, indices<K...>, indices<J...> each) {
+  template <class Plain, int... K, int... J>
+  static KM_INL void unpack(const Plain& op, i64 n, char* const* p, const i64* s, indices<K...>, indices<J...> each) {
     sweep(op, n, each, writer<O>(p[inputs + J], s[inputs + J])..., reader<I>(p[K], s[K])...);
   }
-  static KM_HOT void row(const Op& op, i64 n, char* const* p, const i64* s) {
+  template <class Plain>
+  static KM_HOT void row(const Plain& op, i64 n, char* const* p, const i64* s) {
     unpack(op, n, p, s, indices_of<inputs>(), indices_of<outputs>());
+  }
+
+  // A guarded operator: piece by piece in its quick form into the first-level cache, then out, or once more in its exact form.
+  // Nothing is written before it is known which, so an output may be an input.
+  template <class Near, int... J>
+  static KM_INL u32 near_sweep(const Near near, i64 n, indices<J...>, writer<arg<typename O::type, contiguous>>... to,
+                               reader<I>... from) {
+    KM_IVDEP
+    for (i64 i = 0; i < n; i++) {
+      const auto value = near(from[i]...);
+      (to.put(i, result<J, outputs>(value)), ...);
+    }
+    return near.far;
+  }
+  template <class Near, int... K, int... J>
+  static KM_HOT u32 near_row(const Near& near, i64 n, char* const* p, const i64* s, char (*made)[guarded_elements * largest],
+                             indices<K...>, indices<J...> each) {
+    return near_sweep(near, n, each, writer<arg<typename O::type, contiguous>>(made[J], O::size)..., reader<I>(p[K], s[K])...);
+  }
+  template <class A>
+  static KM_INL void put(char* to, i64 stride, const char* from, i64 n) {
+    if (A::pattern == contiguous) __builtin_memcpy(to, from, (usize)(n * A::size));
+    else
+      for (i64 i = 0; i < n; i++) __builtin_memcpy(to + i * stride, from + i * A::size, A::size);
+  }
+  template <int... J>
+  static KM_INL void put_all(char* const* p, const i64* s, char (*made)[guarded_elements * largest], i64 n, indices<J...>) {
+    (put<O>(p[inputs + J], s[inputs + J], made[J], n), ...);
+  }
+  template <class Exact, class Near>
+  static KM_COLD void row(const guarded<Exact, Near>& op, i64 n, char* const* p, const i64* s) {
+    alignas(64) char made[outputs][guarded_elements * largest];
+    char* at[operands];
+    for (int k = 0; k < operands; k++) at[k] = p[k];
+    for (i64 done = 0, m; done < n; done += m) {
+      m = smaller(guarded_elements, n - done);
+      if (near_row(op.near, m, at, s, made, indices_of<inputs>(), indices_of<outputs>())) row(op.exact, m, at, s);
+      else put_all(at, s, made, m, indices_of<outputs>());
+      for (int k = 0; k < operands; k++) at[k] += m * s[k];
+    }
   }
 
   // ---- the whole array: blocks of rows of the two innermost dimensions ----------------------------------------------
