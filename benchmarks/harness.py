@@ -1,0 +1,300 @@
+"""How a benchmark is measured: contenders of one case in turn, best of several rounds, and results.
+
+What is measured is in one file a family. A case is one expression at one type and size; all its
+contenders run in the same process, on the same arrays, in rounds, so that a disturbance does not
+fall on one of them alone. Results are checked against NumPy before anything is timed.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import statistics
+import time
+from dataclasses import asdict, dataclass, field
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = [
+    "FASTEST",
+    "FULL",
+    "OURS",
+    "PEERS",
+    "QUICK",
+    "REFERENCE",
+    "Budget",
+    "Case",
+    "Contender",
+    "Goal",
+    "Row",
+    "measure",
+    "timed_statement",
+    "verdict",
+]
+
+OURS: Final = "kernelmill"
+REFERENCE: Final = "C++"
+# Other ways to do the same from Python; "the fastest peer" is the fastest of these.
+PEERS: Final = ("numpy", "numba", "torch", "torch.compile", "numexpr")
+FASTEST: Final = "fastest peer"
+
+# ----------------------------------------------------------------------------- records
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What is asked of kernelmill: `ratio` times the speed of `peer`, or at most `seconds`.
+
+    `peer` is a contender, or "fastest peer". Exactly one of the two is asked.
+    """
+
+    peer: str = ""
+    ratio: float = 0.0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One way to do the work.
+
+    `run` does it once and returns the result. `measure`, where given, does it a number of times and
+    returns the seconds of all of them; `single` says that once is enough for a round, `compared`
+    that the result is the case's.
+    """
+
+    name: str
+    run: Callable[[], Any]
+    measure: Callable[[int], float] | None = None
+    single: bool = False
+    compared: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One expression at one type and size.
+
+    `bytes` are those read and written in a call, 0 where bandwidth says nothing; `skipped` says of
+    absent contenders why. Results may differ from NumPy's by `tolerance`, relative to the largest
+    value of `scale`; None compares nothing.
+    """
+
+    name: str
+    dtype: str
+    elements: int
+    contenders: tuple[Contender, ...]
+    goals: tuple[Goal, ...] = ()
+    bytes: int = 0
+    tolerance: float | None = None
+    scale: float = 0.0
+    skipped: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What a case gave, in seconds a call: the best and the median of the rounds."""
+
+    case: str
+    dtype: str
+    elements: int
+    bytes: int
+    rounds: int
+    best: dict[str, float]
+    median: dict[str, float]
+    goals: tuple[Goal, ...] = ()
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the row as plain data; `Row.from_json` reads it back."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Row:
+        """Read a row; raises TypeError where a field is missing or unknown."""
+        return cls(**{**data, "goals": tuple(Goal(**goal) for goal in data["goals"])})
+
+    def fastest_peer(self) -> str | None:
+        """Return the name of the fastest of the peers that ran."""
+        present = [name for name in PEERS if name in self.best]
+        return min(present, key=self.best.__getitem__, default=None)
+
+    def speedup(self, name: str) -> float | None:
+        """Return how many times as fast as `name` kernelmill was; None where that did not run."""
+        found = self.fastest_peer() if name == FASTEST else name
+        if found is None or found not in self.best or OURS not in self.best:
+            return None
+        return self.best[found] / self.best[OURS]
+
+
+def verdict(row: Row, goal: Goal) -> tuple[float | None, bool]:
+    """Return what was reached, a ratio or seconds, and whether it is enough.
+
+    A goal whose peer did not run is not met: None, False.
+    """
+    if goal.seconds:
+        reached = row.best.get(OURS)
+        return reached, reached is not None and reached <= goal.seconds
+    reached = row.speedup(goal.peer)
+    return reached, reached is not None and reached >= goal.ratio
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How long to measure: sizes, rounds, seconds of one case and of one batch of calls."""
+
+    quick: bool
+    sizes: tuple[int, ...]
+    rounds: tuple[int, int]
+    case_seconds: float
+    batch_seconds: float
+
+    @property
+    def large(self) -> int:
+        """The size for cases that are measured at one size only."""
+        return 1 << (22 if self.quick else 24)
+
+
+# Full: 2^12 lies in the first-level cache, 2^16 in the second, 2^20 in the last, the rest in memory.
+FULL: Final = Budget(
+    quick=False,
+    sizes=(1 << 12, 1 << 16, 1 << 20, 1 << 24, 1 << 26),
+    rounds=(3, 25),
+    case_seconds=1.2,
+    batch_seconds=2e-3,
+)
+QUICK: Final = Budget(
+    quick=True, sizes=(1 << 12, 1 << 20, 1 << 24), rounds=(2, 7), case_seconds=0.15, batch_seconds=5e-4
+)
+
+
+# ----------------------------------------------------------------------------- timers
+
+
+def timed_statement(statement: str, **names: Any) -> Callable[[int], float]:
+    """Return a timer of a statement, without the cost of calling a function around it."""
+    lines = f"def timed(number):\n start = clock()\n for _ in loop(None, number):\n  {statement}\n"
+    lines += " return clock() - start\n"
+    scope = {**names, "clock": time.perf_counter, "loop": repeat}
+    exec(lines, scope)  # noqa: S102 - statements are literals of the family files
+    timer: Callable[[int], float] = scope["timed"]
+    return timer
+
+
+# ----------------------------------------------------------------------------- measuring
+
+# Threads of the contender before may still spin for work; they sleep after this.
+_SETTLE: Final = 4e-3
+# Calls that take longer need no settling: what is left of the others does not show.
+_LONG: Final = 50e-3
+
+
+def measure(case: Case, budget: Budget) -> Row:
+    """Check the results of all contenders, then time them in rounds.
+
+    Raises
+    ------
+    AssertionError
+        A result of kernelmill or of the C++ loop differs from NumPy's.
+    """
+    wrong = _check(case)
+    timers = {c.name: _Timer(c, budget) for c in case.contenders if c.name not in wrong}
+    names = list(timers)
+    fewest, most = budget.rounds
+    end = time.perf_counter() + budget.case_seconds
+    done = 0
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        while done < most and (done < fewest or time.perf_counter() < end):
+            turn = done % len(names)
+            for name in names[turn:] + names[:turn]:
+                timers[name].round()
+            done += 1
+    finally:
+        if collecting:
+            gc.enable()
+    return Row(
+        case=case.name,
+        dtype=case.dtype,
+        elements=case.elements,
+        bytes=case.bytes,
+        rounds=done,
+        best={name: min(timer.seconds) for name, timer in timers.items()},
+        median={name: statistics.median(timer.seconds) for name, timer in timers.items()},
+        goals=case.goals,
+        skipped=case.skipped | wrong,
+    )
+
+
+class _Timer:
+    """One contender with its times so far, in seconds a call."""
+
+    def __init__(self, contender: Contender, budget: Budget) -> None:
+        self.contender = contender
+        self.seconds: list[float] = []
+        self._measure = contender.measure or timed_statement("run()", run=contender.run)
+        self._number = 1
+        self._batches = 1 if contender.single else 3
+        if not contender.single:
+            once_seconds = min(self._measure(1) for _ in range(2))
+            self._number = max(1, math.ceil(budget.batch_seconds / max(once_seconds, 1e-8)))
+            self._long = once_seconds > _LONG
+        else:
+            self._long = True
+        if self._long:
+            self._batches = 1
+
+    def round(self) -> None:
+        """Run a few batches; the best of them is the time of the round."""
+        if not self._long:
+            time.sleep(_SETTLE)
+            self._measure(min(self._number, 16))
+        self.seconds.append(
+            min(self._measure(self._number) for _ in range(self._batches)) / self._number
+        )
+
+
+def _check(case: Case) -> dict[str, str]:
+    """Compare all results with NumPy's; returns the peers whose results do not do, with the reason.
+
+    Such a peer is not timed: float32 sums in one accumulator are wrong for large arrays.
+    """
+    wrong: dict[str, str] = {}
+    if case.tolerance is None:
+        return wrong
+    wanted = _copied(next(c for c in case.contenders if c.name == "numpy").run())
+    for contender in case.contenders:
+        if not contender.compared:
+            continue
+        error = max(_errors(contender.run(), wanted, case.scale))
+        if not error <= case.tolerance:
+            text = (
+                f"{case.name} {case.dtype} {case.elements}: its result differs from NumPy's by "
+                f"{error:.2g} of the scale, the limit is {case.tolerance:.2g}"
+            )
+            assert contender.name in PEERS, f"{contender.name}: {text}"
+            wrong[contender.name] = text
+    return wrong
+
+
+def _copied(result: Any) -> Any:
+    """Return a result that later calls into the same output leave alone."""
+    return tuple(map(_copied, result)) if type(result) is tuple else np.array(result)
+
+
+def _errors(found: Any, wanted: Any, scale: float) -> Iterator[float]:
+    """Yield the largest difference of each result, relative to `scale` or the largest value."""
+    many = type(wanted) is tuple
+    for mine, theirs in zip(found if many else (found,), wanted if many else (wanted,), strict=True):
+        a, b = np.asarray(mine).ravel(), np.asarray(theirs).ravel()
+        assert a.shape == b.shape, f"{a.shape} is not {b.shape}"
+        worst = largest = 0.0
+        for at in range(0, a.size, 1 << 20):  # in pieces, so that large arrays need no temporaries
+            x, y = (part[at : at + (1 << 20)].astype(np.float64) for part in (a, b))
+            worst = max(worst, float(np.max(np.abs(x - y))))
+            largest = max(largest, float(np.max(np.abs(y))))
+        yield worst / (scale or largest or 1.0)

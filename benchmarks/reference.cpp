@@ -1,0 +1,142 @@
+// reference.cpp - what a C++ programmer would write by hand: one plain loop an expression, OpenMP threads, contiguous arrays.
+// Compiled with -ffast-math, so that g++ may reorder sums and call the vector forms of exp and sin in libmvec.
+#include <immintrin.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+namespace {
+
+typedef int64_t i64;
+
+constexpr i64 block_bytes = 4096;
+
+// Each thread takes one part of [0, n), whole blocks of 1024 elements but for the last.
+template <class Body>
+void parts(i64 n, int threads, Body body) {
+  i64 blocks = (n + 1023) / 1024;
+#pragma omp parallel num_threads(threads)
+  {
+    i64 me = omp_get_thread_num(), all = omp_get_num_threads();
+    body(std::min(n, blocks * me / all * 1024), std::min(n, blocks * (me + 1) / all * 1024), (int)me);
+  }
+}
+
+// Writes a block past the caches; `to` is aligned as far as the first full line.
+void stream(char* to, const char* from, i64 bytes) {
+  i64 head = std::min<i64>(bytes, -(intptr_t)to & 63);
+  std::memcpy(to, from, head);
+  i64 at = head;
+#if defined(__AVX512F__)
+  for (; at + 64 <= bytes; at += 64) _mm512_stream_si512((__m512i*)(to + at), _mm512_loadu_si512(from + at));
+#else
+  for (; at + 16 <= bytes; at += 16) _mm_stream_si128((__m128i*)(to + at), _mm_loadu_si128((const __m128i*)(from + at)));
+#endif
+  std::memcpy(to + at, from + at, bytes - at);
+}
+
+template <class T, class F>
+void map(T* out, i64 n, int threads, bool streams, F f) {
+  parts(n, threads, [=](i64 begin, i64 end, int) {
+    if (!streams) {
+#pragma omp simd
+      for (i64 i = begin; i < end; i++) out[i] = f(i);
+      return;
+    }
+    constexpr i64 width = block_bytes / sizeof(T);
+    alignas(64) T block[width];
+    for (i64 at = begin; at < end; at += width) {
+      i64 m = std::min(width, end - at);
+#pragma omp simd
+      for (i64 i = 0; i < m; i++) block[i] = f(at + i);
+      stream((char*)(out + at), (const char*)block, m * sizeof(T));
+    }
+    _mm_sfence();
+  });
+}
+
+template <class A, class F>
+A total(i64 n, int threads, F f) {
+  std::vector<A> sums(threads * 16);
+  parts(n, threads, [&](i64 begin, i64 end, int me) {
+    A sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (i64 i = begin; i < end; i++) sum += f(i);
+    sums[me * 16] = sum;
+  });
+  A sum = 0;
+  for (A part : sums) sum += part;
+  return sum;
+}
+
+template <class T>
+T largest(const T* x, i64 n, int threads) {
+  std::vector<T> found(threads * 16, std::numeric_limits<T>::lowest());
+  parts(n, threads, [&](i64 begin, i64 end, int me) {
+    T most = std::numeric_limits<T>::lowest();
+#pragma omp simd reduction(max : most)
+    for (i64 i = begin; i < end; i++) most = x[i] > most ? x[i] : most;
+    found[me * 16] = most;
+  });
+  return *std::max_element(found.begin(), found.end());
+}
+
+template <class T>
+void statistics(const T* x, T* out, i64 n, int threads) {
+  struct Part { T sum, least, most; char pad[64]; };
+  T high = std::numeric_limits<T>::max(), low = std::numeric_limits<T>::lowest();
+  std::vector<Part> found(threads, Part{0, high, low, {}});
+  parts(n, threads, [&](i64 begin, i64 end, int me) {
+    T sum = 0, least = high, most = low;
+#pragma omp simd reduction(+ : sum) reduction(min : least) reduction(max : most)
+    for (i64 i = begin; i < end; i++) {
+      sum += x[i];
+      least = x[i] < least ? x[i] : least;
+      most = x[i] > most ? x[i] : most;
+    }
+    found[me] = Part{sum, least, most, {}};
+  });
+  out[0] = 0, out[1] = high, out[2] = low;
+  for (const Part& p : found) out[0] += p.sum, out[1] = std::min(out[1], p.least), out[2] = std::max(out[2], p.most);
+}
+
+}  // namespace
+
+// Every function takes three inputs, unused ones null, and the output: an array, or the results of a reduction.
+#define LOOPS(T, suffix)                                                                                                  \
+  extern "C" void scale_##suffix(const T* a, const T*, const T*, T* out, i64 n, int threads, int streams) {               \
+    map(out, n, threads, streams, [=](i64 i) { return T(2) * a[i] + T(1); });                                             \
+  }                                                                                                                       \
+  extern "C" void multiply_add_##suffix(const T* a, const T* b, const T* c, T* out, i64 n, int threads, int streams) {    \
+    map(out, n, threads, streams, [=](i64 i) { return a[i] * b[i] + c[i]; });                                             \
+  }                                                                                                                       \
+  extern "C" void exp_##suffix(const T* a, const T*, const T*, T* out, i64 n, int threads, int streams) {                 \
+    map(out, n, threads, streams, [=](i64 i) { return std::exp(a[i]); });                                                 \
+  }                                                                                                                       \
+  extern "C" void wave_##suffix(const T* a, const T* b, const T* c, T* out, i64 n, int threads, int streams) {            \
+    map(out, n, threads, streams, [=](i64 i) { return std::exp(-a[i] * a[i]) * std::sin(b[i]) + std::sqrt(c[i]); });      \
+  }                                                                                                                       \
+  extern "C" void sum_##suffix(const T* a, const T*, const T*, T* out, i64 n, int threads, int) {                         \
+    *out = total<T>(n, threads, [=](i64 i) { return a[i]; });                                                             \
+  }                                                                                                                       \
+  extern "C" void maximum_##suffix(const T* a, const T*, const T*, T* out, i64 n, int threads, int) {                     \
+    *out = largest(a, n, threads);                                                                                        \
+  }                                                                                                                       \
+  extern "C" void statistics_##suffix(const T* a, const T*, const T*, T* out, i64 n, int threads, int) {                  \
+    statistics(a, out, n, threads);                                                                                       \
+  }                                                                                                                       \
+  extern "C" void distance_##suffix(const T* a, const T* b, const T* c, T* out, i64 n, int threads, int) {                \
+    *out = total<T>(n, threads, [=](i64 i) { return (a[i] - b[i]) * (a[i] - b[i]) * c[i]; });                             \
+  }
+
+LOOPS(float, f32)
+LOOPS(double, f64)
+
+extern "C" void sum_i32(const int32_t* a, const int32_t*, const int32_t*, i64* out, i64 n, int threads, int) {
+  *out = total<i64>(n, threads, [=](i64 i) { return (i64)a[i]; });
+}

@@ -1,0 +1,188 @@
+"""Results as Markdown, and the pages of the documentation that show them; nothing is measured.
+
+A page holds a block between two comments; what stands in it is made here from the files in
+`results/`, and a test compares them. As a script: print a file's tables, or rewrite the blocks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import results
+from harness import FASTEST, OURS, PEERS, REFERENCE, Row, verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from harness import Goal
+
+__all__ = ["BEGIN", "END", "block", "duration", "goal_text", "main", "render", "update"]
+
+BEGIN: Final = "<!-- benchmarks: made by benchmarks/report.py -->"
+END: Final = "<!-- end of benchmarks -->"
+DOCS: Final = Path(__file__).resolve().parent.parent / "docs"
+_BLOCK: Final = re.compile(f"{re.escape(BEGIN)}\n.*?{re.escape(END)}", re.DOTALL)
+_UNITS: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+_OTHERS: Final = (REFERENCE, "contiguous", *PEERS)
+
+
+# ----------------------------------------------------------------------------- words
+
+
+def duration(seconds: float) -> str:
+    """Return seconds in a fitting unit, three digits.
+
+    Examples
+    --------
+    >>> duration(0.00123)
+    '1.23 ms'
+    """
+    scale, unit = next((u for u in _UNITS if seconds >= u[0]), _UNITS[-1])
+    return f"{_digits(seconds / scale)} {unit}"
+
+
+def _digits(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _size(elements: int) -> str:
+    power = elements.bit_length() - 1
+    return f"2^{power}" if elements == 1 << power else f"{elements:,}"
+
+
+def goal_text(goal: Goal) -> str:
+    """Return what is asked, in words."""
+    if goal.seconds:
+        return f"≤ {duration(goal.seconds)}"
+    return f"≥ {_digits(goal.ratio)} × {goal.peer}"
+
+
+def _goals(row: Row) -> str:
+    """Return the goals of a row with what was reached, those that are missed in bold."""
+    shown = []
+    for goal in row.goals:
+        reached, met = verdict(row, goal)
+        if reached is None:
+            text = f"{goal_text(goal)}: {goal.peer} did not run"
+        elif goal.seconds:
+            text = goal_text(goal)
+        else:
+            peer = f" ({row.fastest_peer()})" if goal.peer == FASTEST else ""
+            text = f"{goal_text(goal)}{peer}: {reached:.2f}"
+        shown.append(f"met: {text}" if met else f"**missed**: {text}")
+    return "; ".join(shown)
+
+
+# ----------------------------------------------------------------------------- tables
+
+
+def render(data: results.Data) -> str:
+    """Return a results file as Markdown: the machine, then a table a family."""
+    found = data["machine"]
+    caches = ", ".join(
+        f"L{c['level']} {c['bytes'] >> 10} KiB" for c in found["caches"] if c["kind"] != "instruction"
+    )
+    parts = [
+        f"### {found['cpu']}, {found['cores']} cores",
+        f"{found['architecture']}; {caches}; {found['memory_bytes'] / 2**30:.0f} GiB of memory.",
+    ]
+    for name, family in data["families"].items():
+        rows = [Row.from_json(row) for row in family["rows"]]
+        parts += [f"#### {name}", _stamp(family["stamp"]), _table(rows, family["stamp"])]
+        parts += _skipped(rows)
+    return "\n\n".join(parts)
+
+
+def _stamp(stamp: dict[str, Any]) -> str:
+    packages = ", ".join(f"{n} {v}" for n, v in stamp["packages"].items() if v)
+    roof = stamp["roofline"]
+    rates = ", ".join(
+        f"{name} {roof[f'{name}_bytes_per_second'] / 1e9:.1f}" for name in ("read", "write", "copy")
+    )
+    kind = "a quick run, not to be relied on; " if stamp["quick"] else ""
+    return (
+        f"{kind.capitalize()}{stamp['threads']} threads; Python {stamp['python']}, {packages}, "
+        f"{stamp['compiler']}; {stamp['date'][:10]}, commit {stamp['commit'][:12]}"
+        f"{'+' if stamp['commit'].endswith('+') else ''}. Rooflines in GB/s: {rates}."
+    )
+
+
+def _table(rows: Sequence[Row], stamp: dict[str, Any]) -> str:
+    others = [name for name in _OTHERS if any(name in row.best for row in rows)]
+    moves = any(row.bytes for row in rows)
+    goals = any(row.goals for row in rows)
+    head = ["case", "type", "elements", "time"]
+    head += ["GB/s", "of roofline"] if moves else []
+    head += [f"× {name}" for name in others] + (["goals"] if goals else [])
+    lines = [head, ["---", "---", *["---:"] * (len(head) - 2 - goals), *["---"] * goals]]
+    for row in rows:
+        cells = [row.case, row.dtype, _size(row.elements), duration(row.best[OURS])]
+        cells += _bandwidth(row, stamp["roofline"]) if moves else []
+        ratios = [row.speedup(name) for name in others]
+        cells += ["" if r is None else f"{r:.2f}" for r in ratios]
+        lines.append(cells + ([_goals(row)] if goals else []))
+    return "\n".join(f"| {' | '.join(c.replace('|', '¦') for c in line)} |" for line in lines)
+
+
+def _bandwidth(row: Row, roofline: dict[str, Any]) -> list[str]:
+    """Return the bandwidth, and its share of the roofline for arrays that no cache holds."""
+    if not row.bytes:
+        return ["", ""]
+    rate = row.bytes / row.best[OURS]
+    if row.bytes < roofline["array_bytes"]:
+        return [f"{rate / 1e9:.1f}", ""]
+    writes = "sum" not in row.case and "maximum" not in row.case and "commutative" not in row.case
+    limit = roofline["copy_bytes_per_second" if writes else "read_bytes_per_second"]
+    return [f"{rate / 1e9:.1f}", f"{rate / limit:.0%}"]
+
+
+def _skipped(rows: Sequence[Row]) -> list[str]:
+    reasons = {name: why for row in rows for name, why in row.skipped.items()}
+    return [f"{name} did not run: {why}" for name, why in reasons.items()]
+
+
+# ----------------------------------------------------------------------------- pages
+
+
+def block(directory: Path = results.DIRECTORY) -> str:
+    """Return the block that a page shows: every results file, or a line when there is none."""
+    files = sorted(directory.glob("*.json"))
+    shown = [render(results.read(path)) for path in files]
+    text = "\n\n".join(shown) or "No results are kept yet; `make bench` measures this machine."
+    return f"{BEGIN}\n\n{text}\n\n{END}"
+
+
+def update(docs: Path = DOCS, directory: Path = results.DIRECTORY) -> list[Path]:
+    """Rewrite the blocks of all pages; returns those that changed."""
+    changed = []
+    made = block(directory)
+    for page in sorted(docs.rglob("*.md")):
+        text = page.read_text()
+        renewed = _BLOCK.sub(lambda _: made, text)
+        if renewed != text:
+            page.write_text(renewed)
+            changed.append(page)
+    return changed
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="benchmarks/report.py", description=__doc__)
+    parser.add_argument("file", nargs="*", type=Path, help="results files; all that are kept")
+    parser.add_argument("--update", action="store_true", help="rewrite the documentation's blocks")
+    asked = parser.parse_args(arguments)
+    if asked.update:
+        for page in update():
+            print(page)
+        return 0
+    for path in asked.file or sorted(results.DIRECTORY.glob("*.json")):
+        print(render(results.read(path)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
