@@ -80,6 +80,11 @@ class Op:
         """Call the Python function itself; nothing is compiled."""
         return self.function(*args)
 
+    @property
+    def __kernelmill_operator__(self) -> Callable[..., Any]:
+        """What the front end translates where the operator is called inside another one."""
+        return self.function
+
     def identity_for(self, type_: Type) -> object:
         """Return the identity for an element type, or None."""
         if callable(self.identity) and isinstance(type_, DType):
