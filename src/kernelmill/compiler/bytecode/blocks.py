@@ -10,6 +10,7 @@ Nothing is known here about what the values are.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from types import CodeType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from kernelmill.compiler.bytecode.decode import KEEPS_ITERATOR, Op
@@ -18,7 +19,7 @@ from kernelmill.compiler.bytecode.refusal import UnknownShapeError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-__all__ = ["Block", "blocks_of", "thread"]
+__all__ = ["Block", "blocks_of", "shapes_of", "thread"]
 
 _LEAVES: Final = frozenset(("branch", "test", "jump", "return", "for"))
 
@@ -35,6 +36,9 @@ _EFFECTS: Final[Mapping[str, tuple[int, int]]] = {
     "jump": (0, 0),
     "for": (0, 0),
 }
+
+# what an assignment is made of, up to its last store
+_GLUES: Final = frozenset(("again", "function", "inplace", "pop", "store", "swap", "unpack"))
 
 _Key: TypeAlias = tuple[str, tuple[object, ...]]
 
@@ -75,7 +79,7 @@ def blocks_of(ops: Sequence[Op]) -> tuple[int, dict[int, Block]]:
         if start not in blocks:
             blocks[start] = _block(ops, start, leaders)
             pending.extend(blocks[start].last.targets)
-    _join_tails(blocks, _shapes(entry, blocks))
+    _join_tails(blocks, shapes_of(ops))
     return entry, blocks
 
 
@@ -106,7 +110,7 @@ def _join_tails(blocks: dict[int, Block], shapes: Mapping[int, str]) -> None:
     for at, block in ends.items():
         start, here = 0, at
         for cut, key in enumerate(_keys(block, shapes[at])):
-            if key not in wanted:
+            if key not in wanted or _glued(block, cut):
                 continue
             known = home.get(key)
             # New blocks have negative numbers: no instruction starts there.
@@ -135,35 +139,46 @@ def _keys(block: Block, shape: str) -> list[_Key]:
 
 
 def _cuts(block: Block, shape: str) -> Iterator[int]:
-    """Yield where a block starts to use values from below, and where it has used them up."""
-    yield 0
+    """Yield where a block may meet another in the middle of an expression.
+
+    That is where it holds no value or one value of its own, or starts to use what lies below.
+    """
     low = len(shape)
-    for index, op in enumerate(block.ops):
+    for index, op in enumerate(block.tail):
+        alone = len(shape) <= low + 1
         shape, touched = _step(op, shape)
-        if touched < low:
+        if alone or touched < low:
             yield index
-            low = touched
-            if len(shape) == low:
-                yield index + 1
-    if [(op.kind, op.arg) for op in block.ops[:2]] == [("swap", 2), ("pop", None)]:
-        yield 2  # the end of a chained comparison
+        low = min(low, touched)
+
+
+def _glued(block: Block, index: int) -> bool:
+    """Whether an instruction goes on with an assignment or a function, which stay in one piece."""
+    if not 0 < index < len(block.ops):
+        return False
+    before, op = block.ops[index - 1], block.ops[index]
+    if before.kind == "cell" or op.kind == "function" or isinstance(op.arg, CodeType):
+        return True
+    return op.kind in ("pop", "store", "unpack") and before.kind in _GLUES
 
 
 # --- the stack ------------------------------------------------------------------------------------
 
 
-def _shapes(entry: int, blocks: Mapping[int, Block]) -> dict[int, str]:
-    """Return the stack at the top of each block, one letter a slot: v a value, i an iterator."""
-    shapes = {entry: ""}
-    pending = [entry]
+def shapes_of(ops: Sequence[Op]) -> dict[int, str]:
+    """Return the stack in front of each instruction, one letter a slot: v a value, i an iterator.
+
+    Unreachable instructions are left out.
+    """
+    shapes = {0: ""}
+    pending = [0]
     while pending:
         at = pending.pop()
-        shape = shapes[at]
-        for op in blocks[at].tail:
-            shape, _ = _step(op, shape)
-        last = blocks[at].last
-        for side, target in enumerate(last.targets):
-            exhausted = last.kind == "for" and side == 1 and not KEEPS_ITERATOR
+        op = ops[at]
+        shape, _ = _step(op, shapes[at])
+        following = op.targets or (() if op.kind == "return" else (at + 1,))
+        for side, target in enumerate(following):
+            exhausted = op.kind == "for" and side == 1 and not KEEPS_ITERATOR
             found = shape[:-1] if exhausted else shape
             if target not in shapes:
                 pending.append(target)

@@ -95,9 +95,7 @@ def decode(code: CodeType) -> list[Op]:
     return _fuse([_resolve(op, index, index_of) for index, op in enumerate(ops)])
 
 
-_GENERATOR_FLAGS: Final = (
-    inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
-)
+_GENERATOR_FLAGS: Final = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
 def _place(instruction: dis.Instruction, before: Place) -> Place:

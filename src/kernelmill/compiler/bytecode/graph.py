@@ -28,6 +28,7 @@ __all__ = [
     "Node",
     "Right",
     "Test",
+    "dominates",
     "dominators",
     "postorder",
     "redirect",
@@ -252,3 +253,10 @@ def _meet(a: int, b: int, idom: dict[int, int], rank: dict[int, int]) -> int:
         while rank[b] > rank[a]:
             b = idom[b]
     return a
+
+
+def dominates(above: int, at: int, idom: dict[int, int], rank: dict[int, int]) -> bool:
+    """Whether every way to a node leads through another; `rank` is the reverse postorder."""
+    while rank[at] > rank[above]:
+        at = idom[at]
+    return at == above

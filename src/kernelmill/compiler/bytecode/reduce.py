@@ -23,12 +23,14 @@ from kernelmill.compiler.bytecode.graph import (
     Node,
     Right,
     Test,
+    dominates,
+    dominators,
     postorder,
     redirect,
     successors,
 )
 from kernelmill.compiler.bytecode.refusal import UnknownShapeError
-from kernelmill.compiler.bytecode.trees import joined, negated
+from kernelmill.compiler.bytecode.trees import joined, negated, positive
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -43,7 +45,9 @@ _Rule: TypeAlias = "Callable[[_Reducer, int], bool]"
 def reduce_graph(graph: Graph) -> None:
     """Join nodes until no rule fits."""
     reducer = _Reducer(graph)
-    while reducer.sweep(_RULES) or reducer.sweep(_LATE_RULES):
+    while reducer.sweep(_RULES, apart=True):
+        pass
+    while reducer.sweep((_Reducer.rotated, *_RULES)) or reducer.sweep(_LATE_RULES):
         pass
     for node in graph.nodes.values():
         if node.depth or node.stack:
@@ -88,18 +92,42 @@ class _Reducer:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._known: Counter[int] | None = None
+        self._guards: frozenset[int] = frozenset()
+        self._rank: dict[int, int] = {}
+        self._idom: dict[int, int] = {}
         # Made of tests in a row, so that `(a and b) and c` is written without the parentheses.
         self._flat: dict[int, ast.BoolOp] = {}
 
-    def sweep(self, rules: Sequence[_Rule]) -> bool:
-        """Apply rules to every node, innermost first; say whether one fitted."""
+    def sweep(self, rules: Sequence[_Rule], *, apart: bool = False) -> bool:
+        """Apply rules to every node, innermost first; say whether one fitted.
+
+        `apart`: leave the tests in front of loops as they are, until those at their bottom are
+        whole and can be told to be equal. `if a: while b: ...` tests `a and b` before the loop.
+        """
         changed = False
-        for at in postorder(self._graph.entry, self._graph.nodes):
+        order = postorder(self._graph.entry, self._graph.nodes)
+        self._rank = {at: i for i, at in enumerate(order[::-1])}
+        self._idom = dominators(order[::-1], self._graph.nodes)
+        self._guards = self._in_front() if apart else frozenset()
+        for at in order:
             while at in self._graph.nodes and any(rule(self, at) for rule in rules):
                 self._known = None
                 changed = True
         self._graph.prune()
         return changed
+
+    def _in_front(self) -> frozenset[int]:
+        """Return the nodes outside of loops that lead to the first node of one."""
+        nodes = self._graph.nodes
+        edges = [(at, to) for at in nodes for to in successors(nodes[at].end)]
+        inside = {(at, to) for at, to in edges if self._dominates(to, at)}
+        starts = {to for at, to in inside if isinstance(nodes[at].end, Test)}
+        return frozenset(at for at, to in edges if to in starts and (at, to) not in inside)
+
+    def _dominates(self, above: int, at: int) -> bool:
+        """Whether one node lay in front of another in every way, before this sweep."""
+        known = above in self._rank and at in self._rank
+        return known and dominates(above, at, self._idom, self._rank)
 
     def _node(self, at: int) -> Node:
         return self._graph.nodes[at]
@@ -153,16 +181,33 @@ class _Reducer:
         self._append(node, after)
         return True
 
-    def end(self, at: int) -> bool:
-        """Append a copy of an end of the function that several values were to share."""
+    def copy(self, at: int) -> bool:
+        """Append a copy of a node that several whole values were to share."""
         node = self._node(at)
         if not isinstance(node.end, Goto) or node.depth or not node.stack:
             return False
         after = self._node(node.end.to)
-        if not isinstance(after.end, Give):
+        if not isinstance(after.end, Give | Goto):
             return False
         self._append(node, copy.deepcopy(after))
         return True
+
+    def twins(self, at: int) -> bool:
+        """Give each side of a test its own copy of a value that both push."""
+        node = self._node(at)
+        if not isinstance(node.end, Test) or node.end.true != node.end.false:
+            return False
+        side = self._node(node.end.true.to)
+        if not side.depth and not side.stack:
+            return False
+        fresh = self._fresh()
+        self._graph.nodes[fresh] = copy.deepcopy(side)
+        node.end = replace(node.end, false=node.end.false._replace(to=fresh))
+        return True
+
+    def _fresh(self) -> int:
+        """Return a number for a new node."""
+        return min(0, *self._graph.nodes) - 1
 
     def _append(self, node: Node, after: Node) -> None:
         """Let a node go on with what another does."""
@@ -209,7 +254,7 @@ class _Reducer:
         plain = not edge.keep and not node.loop and node.empty and node.depth == depth
         if not plain or not isinstance(node.end, Test) or not self._single(edge.to):
             return None
-        return node
+        return node if edge.to not in self._guards else None
 
     def _open_test(self, at: int) -> Node | None:
         """Return a node that ends in a test which is ready to be joined."""
@@ -289,6 +334,9 @@ class _Reducer:
         assert isinstance(true.end, Test)
         assert isinstance(false.end, Test)
         one, two = true.end, false.end
+        crossed = self._same(one.true, two.false) and self._same(one.false, two.true)
+        if crossed and not one.keeps:
+            one = Test(negated(one.test), one.false, one.true)
         if not self._same(one.true, two.true) or not self._same(one.false, two.false):
             return False
         test = joined(ast.IfExp(node.end.test, one.test, two.test), one.test, two.test)
@@ -421,43 +469,27 @@ class _Reducer:
         if upper.end.keeps or not upper.leaves_alone(upper.depth):
             return False
         for start in (upper.end.true.to, upper.end.false.to):
-            for other in postorder(start, self._graph.nodes):
-                lower = self._node(other)
-                if other == at or start not in successors(lower.end):
-                    continue
-                if self._equal(upper, lower) and not (self._part(at) and self._part(other)):
+            for other, lower in self._graph.nodes.items():
+                back = start in successors(lower.end) and self._dominates(start, other)
+                if other != at and back and self._equal(upper, lower):
                     self._unite(at, other)
                     return True
         return False
 
-    def _part(self, at: int) -> bool:
-        """Whether a test is the later part of a longer one, which is to be joined first."""
-        node = self._node(at)
-        if not node.empty or not isinstance(node.end, Test) or not self._single(at):
-            return False
-        sources = [n for n in self._graph.nodes.values() if at in successors(n.end)]
-        return any(
-            self._same(edge, own)
-            for source in sources
-            if not source.loop
-            for edge in _edges(source)
-            for own in _edges(node)
-        )
-
     def _equal(self, upper: Node, lower: Node) -> bool:
         """Whether two nodes end in the same test with the same destinations."""
-        one, two = upper.end, lower.end
-        if not isinstance(one, Test) or not isinstance(two, Test):
+        if not isinstance(upper.end, Test) or not isinstance(lower.end, Test):
             return False
         same = lower.depth == len(lower.stack) == upper.depth and lower.leaves_alone(lower.depth)
+        one, two = _oriented(upper.end), _oriented(lower.end)
         if not same or not self._same(one.true, two.true) or not self._same(one.false, two.false):
             return False
-        return _dump(upper) == _dump(lower)
+        return ast.dump(one.test) == ast.dump(two.test)
 
     def _unite(self, at: int, other: int) -> None:
         upper, lower = self._node(at), self._node(other)
         if upper.body:
-            fresh = min(0, *self._graph.nodes) - 1
+            fresh = self._fresh()
             head = Node(upper.depth, list(upper.stack), [], upper.end, loop=True)
             self._graph.nodes[fresh] = head
             upper.end = Goto(fresh)
@@ -471,13 +503,13 @@ _RULES: Final[Sequence[_Rule]] = (
     _Reducer.skip,
     _Reducer.sequence,
     _Reducer.drop,
+    _Reducer.twins,
     _Reducer.chain,
-    _Reducer.rotated,
     _Reducer.condition,
     _Reducer.choice,
     _Reducer.value,
 )
-_LATE_RULES: Final[Sequence[_Rule]] = (_Reducer.end,)
+_LATE_RULES: Final[Sequence[_Rule]] = (_Reducer.copy,)
 
 
 def _drops(statement: ast.stmt, slot: int) -> bool:
@@ -489,6 +521,12 @@ def _drops(statement: ast.stmt, slot: int) -> bool:
 
 def _edges(node: Node) -> tuple[Edge, ...]:
     return (node.end.true, node.end.false) if isinstance(node.end, Test) else ()
+
+
+def _oriented(end: Test) -> Test:
+    """Return the same test without a negation."""
+    test, negative = positive(end.test)
+    return Test(test, end.false, end.true) if negative else end
 
 
 def _continued(test: ast.expr, slot: int) -> ast.Compare | None:

@@ -22,6 +22,7 @@ from kernelmill.compiler.bytecode.graph import (
     Next,
     Node,
     Test,
+    dominates,
     dominators,
     postorder,
     successors,
@@ -69,6 +70,7 @@ class _Writer:
         self._rank = {at: i for i, at in enumerate(order)}
         self._idom = dominators(order, graph.nodes)
         self._left = _ATTEMPTS
+        self._open: set[int] = set()
         self._forward: dict[int, list[int]] = {at: [] for at in order}
         self._back: dict[int, list[int]] = {at: [] for at in order}
         for at in order:
@@ -81,9 +83,7 @@ class _Writer:
                     raise UnknownShapeError("a loop with two entries")
 
     def _dominates(self, above: int, at: int) -> bool:
-        while self._rank[at] > self._rank[above]:
-            at = self._idom[at]
-        return at == above
+        return dominates(above, at, self._idom, self._rank)
 
     # --- sequences --------------------------------------------------------------------------------
 
@@ -114,9 +114,15 @@ class _Writer:
         jump = ways.jump(to)
         if jump is not None:
             return jump
+        self._alone(to)
+        return self.write(to, ways)
+
+    def _alone(self, to: int) -> None:
+        """Refuse a node that others lead to as well, but for an end, which can be copied."""
+        if to in self._open:
+            raise UnknownShapeError("a jump to the start of an outer loop")
         if len(self._forward[to]) > 1 and not isinstance(self._nodes[to].end, Give):
             raise UnknownShapeError("a jump that is neither break nor continue")
-        return self.write(to, ways)
 
     def _node(self, at: int, ways: _Ways) -> tuple[list[ast.stmt], int | None]:
         """Return the statements of one node and of the tests it ends in, and what follows."""
@@ -127,7 +133,8 @@ class _Writer:
                 value = copy.deepcopy(value)
                 return [*body, joined(ast.Return(value), value, value)], None
             case Goto(to):
-                self._check(to, at, ways)
+                if ways.jump(to) is None:
+                    self._alone(to)
                 return body, to
             case Enter(iterable, to):
                 loop, follows = self._for(iterable, to, ways)
@@ -136,11 +143,6 @@ class _Writer:
                 choice, follows = self._if(at, test, ways)
                 return [*body, *choice], follows
         raise UnknownShapeError("a loop without its iterator")
-
-    def _check(self, to: int, at: int, ways: _Ways) -> None:
-        """Refuse to run on into a node that others lead to as well."""
-        if ways.jump(to) is None and not self._dominates(at, to):
-            self._go(to, ways)
 
     # --- choices ----------------------------------------------------------------------------------
 
@@ -174,6 +176,7 @@ class _Writer:
     def _while(self, at: int, ways: _Ways) -> tuple[list[ast.stmt], int | None]:
         """Return the loop whose head is a node, and what follows it."""
         node, inside = self._nodes[at], self._inside(at)
+        self._open.add(at)
         test, body, done = _loop_test(node, inside)
         for out in self._outs(at, inside, done):
             inner = _Ways(on=at, again=at, out=out)
@@ -185,9 +188,11 @@ class _Writer:
                 otherwise = self._otherwise(done, out, ways)
             except UnknownShapeError:
                 continue
+            self._open.remove(at)
             loop = ast.While(test, _block(content), otherwise)
             follows = done if out is None else out
             return [joined(loop, test, test)], self._behind(follows, at, ways)
+        self._open.remove(at)
         raise UnknownShapeError("a loop that is left in several ways")
 
     def _for(self, iterable: ast.expr, at: int, ways: _Ways) -> tuple[ast.stmt, int | None]:
@@ -195,15 +200,18 @@ class _Writer:
         end = self._nodes[at].end
         if not isinstance(end, Next) or len(self._forward[at]) != 1:
             raise UnknownShapeError("an iterator outside of a for loop")
+        self._open.add(at)
         for out in self._outs(at, self._inside(at), end.done):
             try:
                 content = self._go(end.body, _Ways(on=at, again=at, out=out))
                 otherwise = self._otherwise(end.done, out, ways)
             except UnknownShapeError:
                 continue
+            self._open.remove(at)
             loop = ast.For(copy.deepcopy(end.target), iterable, _block(content), otherwise)
             follows = end.done if out is None else out
             return joined(loop, end.target, iterable), self._behind(follows, at, ways)
+        self._open.remove(at)
         raise UnknownShapeError("a loop that is left in several ways")
 
     def _inside(self, head: int) -> set[int]:
@@ -248,7 +256,7 @@ class _Writer:
     def _behind(self, to: int | None, head: int, ways: _Ways) -> int | None:
         """Return the node behind a loop after checking that it can stand there."""
         if to is not None and ways.jump(to) is None and not self._dominates(head, to):
-            self._go(to, ways)
+            self._alone(to)
         return to
 
 
@@ -275,9 +283,7 @@ def _place_of(node: Node) -> ast.expr:
     return found if first is None else ast.copy_location(found, first)
 
 
-def _choice(
-    test: ast.expr, then: list[ast.stmt], otherwise: list[ast.stmt]
-) -> list[ast.stmt]:
+def _choice(test: ast.expr, then: list[ast.stmt], otherwise: list[ast.stmt]) -> list[ast.stmt]:
     """Return an if statement; what follows a side that leaves is not indented."""
     test = copy.deepcopy(test)
     if not then and otherwise:

@@ -34,6 +34,7 @@ from kernelmill.compiler.bytecode.trees import (
     COMPARE,
     UNARY,
     arguments_of,
+    built,
     function_def,
     joined,
     literal,
@@ -88,6 +89,7 @@ class _Several:
 _Slot: TypeAlias = Entry | _Code | _Cell | _Keywords | _Defined | _Several
 _Kind = TypeVar("_Kind")
 _ITERATOR: Final = Marker("iterator")
+_PARALLEL: Final = frozenset(("pop", "store", "swap", "unpack"))
 
 
 def read(entry: int, blocks: Mapping[int, Block], rebuild: Rebuild) -> Graph:
@@ -139,7 +141,7 @@ class _Reader:
         self._clock = len(stack)
         self._born: dict[int, int] = {id(slot): i for i, slot in enumerate(stack)}
         self._body: list[ast.stmt] = []
-        self._group: list[tuple[ast.expr, ast.expr]] = []
+        self._group: list[tuple[ast.expr | None, ast.expr]] = []
         self._iterable: ast.expr | None = None
         self._at = 0
         self._end: End | None = None
@@ -199,15 +201,16 @@ class _Reader:
     def _values(self, count: int) -> list[ast.expr]:
         return [self._value() for _ in range(count)][::-1]
 
-    def _busy(self) -> bool:
-        """Whether values of an unfinished expression are on the stack."""
-        return any(slot is not _ITERATOR for slot in self._stack)
+    def _busy(self, below: int = 0) -> bool:
+        """Whether values of an unfinished expression are on the stack, below the top ones."""
+        rest = self._stack[: len(self._stack) - below]
+        return any(slot is not _ITERATOR for slot in rest)
 
     # --- instructions -----------------------------------------------------------------------------
 
     def _run(self, op: Op) -> None:
         handler = _RUN.get(op.kind)
-        if handler is None or (self._group and op.kind not in ("store", "swap", "unpack")):
+        if handler is None or (self._group and op.kind not in _PARALLEL):
             raise UnknownShapeError(f"an unexpected {op.kind!r} of the stack")
         if self._iterable is not None:
             raise UnknownShapeError("an iterator outside of a for loop")
@@ -236,7 +239,7 @@ class _Reader:
         self._push(Marker("self"))
 
     def _unary(self, op: Op) -> None:
-        self._push(placed(ast.UnaryOp(UNARY[str(op.arg)](), self._value()), op.place))
+        self._push(built(placed(ast.UnaryOp(UNARY[str(op.arg)](), self._value()), op.place)))
 
     def _binary(self, op: Op) -> None:
         left, right = self._values(2)
@@ -251,9 +254,7 @@ class _Reader:
             raise UnknownShapeError("an augmented assignment to something other than a variable")
         self._at += 1
         target = name(_variable(store), store.place, store=True)
-        statement = Inplace(
-            target=target, left=left, op=BINARY[str(op.arg)](), value=right
-        )
+        statement = Inplace(target=target, left=left, op=BINARY[str(op.arg)](), value=right)
         self._body.append(placed(statement, op.place))
 
     def _compare(self, op: Op) -> None:
@@ -276,7 +277,7 @@ class _Reader:
             del self._stack[-count:]
             self._push(_Cell())
             return
-        self._push(placed(ast.Tuple(self._values(count), ast.Load()), op.place))
+        self._push(built(placed(ast.Tuple(self._values(count), ast.Load()), op.place)))
 
     def _call(self, op: Op) -> None:
         assert isinstance(op.arg, tuple)
@@ -305,7 +306,17 @@ class _Reader:
         if self._stack and self._stack[-1] is _ITERATOR:
             self._stack.pop()
             return
+        if self._group or (self._busy(below=1) and self._following_store()):
+            # CPython 3.13 pops what the next store of a parallel assignment would overwrite.
+            self._assign(None, op)
+            return
         self._body.append(placed(ast.Expr(self._value()), op.place))
+
+    def _following_store(self) -> Op | None:
+        """Return the store that pops stand in front of."""
+        rest = self._block.ops[self._at :]
+        found = next((op for op in rest if op.kind != "pop"), None)
+        return found if found is not None and found.kind == "store" else None
 
     def _iter(self, _op: Op) -> None:
         self._iterable = self._value()
@@ -326,15 +337,16 @@ class _Reader:
             raise UnknownShapeError("a nested function with a decorator or another name")
         self._body.append(defined)
 
-    def _assign(self, target: ast.expr, op: Op) -> None:
+    def _assign(self, target: ast.expr | None, op: Op) -> None:
         """Assign the top of the stack; with more below, this is one part of `a, b = c, d`."""
         slot = self._stack.pop() if self._stack else None
-        if isinstance(slot, _Several) and not self._busy() and not self._group:
+        alone = not self._busy() and not self._group
+        if isinstance(slot, _Several) and alone and target is not None:
             self._emit([*slot.targets, target], slot.value)
             return
         if not isinstance(slot, ast.expr):
             raise UnknownShapeError(f"an assignment of {type(slot).__name__}")
-        if not self._group and not self._busy():
+        if alone and target is not None:
             targets, value = _earlier_targets(slot)
             self._emit([*targets, target], value)
             return
@@ -349,9 +361,9 @@ class _Reader:
         """Write the parts of a parallel assignment in the order of their values."""
         parts = sorted(self._group, key=lambda part: self._born[id(part[1])])
         self._group = []
-        targets = placed(ast.Tuple([target for target, _ in parts], ast.Store()), op.place)
+        targets = placed(ast.Tuple(_overwritten([t for t, _ in parts]), ast.Store()), op.place)
         values = [value for _, value in parts]
-        self._emit([targets], joined(ast.Tuple(values, ast.Load()), values[0], values[-1]))
+        self._emit([targets], built(joined(ast.Tuple(values, ast.Load()), values[0], values[-1])))
 
     def _unpack(self, op: Op) -> None:
         self._assign(self._targets(op), op)
@@ -367,6 +379,9 @@ class _Reader:
         for _ in range(_count(op)):
             following = self._block.ops[self._at : self._at + 1]
             self._at += 1
+            if following and following[0].kind == "pop":
+                store = self._following_store()
+                following = [] if store is None else [store]
             match following:
                 case [Op(kind="store") as store]:
                     elements.append(name(_variable(store), store.place, store=True))
@@ -461,6 +476,19 @@ def _elements(value: ast.expr) -> list[ast.expr]:
     if not isinstance(value, ast.Tuple):
         raise UnknownShapeError("a function whose defaults are no tuple")
     return value.elts
+
+
+def _overwritten(targets: list[ast.expr | None]) -> list[ast.expr]:
+    """Return the targets with each missing one named like the next, which overwrites it."""
+    named: list[ast.expr] = []
+    for target in targets[::-1]:
+        found = target
+        if found is None and named and isinstance(named[-1], ast.Name):
+            found = ast.copy_location(ast.Name(named[-1].id, ast.Store()), named[-1])
+        if found is None:
+            raise UnknownShapeError("a value that is not used")
+        named.append(found)
+    return named[::-1]
 
 
 def _earlier_targets(value: ast.expr) -> tuple[list[ast.expr], ast.expr]:

@@ -19,12 +19,15 @@ __all__ = [
     "UNARY",
     "arguments_of",
     "as_expression",
+    "built",
     "function_def",
+    "is_literal",
     "joined",
     "literal",
     "name",
     "negated",
     "placed",
+    "positive",
 ]
 
 _Node = TypeVar("_Node", bound=ast.expr | ast.stmt | ast.arg | ast.keyword)
@@ -105,13 +108,46 @@ def literal(value: object, place: Place) -> ast.expr:
     raise UnknownShapeError(f"a constant of type {type(value).__name__}")
 
 
+def built(node: ast.expr) -> ast.expr:
+    """Return the tree, marked as one that the bytecode puts together: it is no constant."""
+    vars(node)["built"] = True
+    return node
+
+
+def is_literal(node: ast.expr) -> bool:
+    """Whether a tree is what `literal` makes of a constant."""
+    if "built" in vars(node):
+        return False
+    match node:
+        case ast.Constant():
+            return True
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float())):
+            return True
+        case ast.Tuple(elts=items):
+            return all(is_literal(item) for item in items)
+    return False
+
+
+def positive(test: ast.expr) -> tuple[ast.expr, bool]:
+    """Return a test without the outermost negation, and whether it had one."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return test.operand, True
+    if isinstance(test, ast.Compare) and len(test.ops) == 1:
+        opposite = _NEGATED.get(type(test.ops[0]))
+        if opposite is not None and isinstance(test.ops[0], ast.IsNot | ast.NotIn):
+            plain = ast.Compare(test.left, [opposite()], test.comparators)
+            return ast.copy_location(plain, test), True
+    return test, False
+
+
 def negated(test: ast.expr) -> ast.expr:
     """Return the test that is true where `test` is false, as CPython compiles it."""
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        return test.operand
+    plain, negative = positive(test)
+    if negative:
+        return plain
     if isinstance(test, ast.Compare) and len(test.ops) == 1 and type(test.ops[0]) in _NEGATED:
-        test.ops = [_NEGATED[type(test.ops[0])]()]
-        return test
+        opposite = ast.Compare(test.left, [_NEGATED[type(test.ops[0])]()], test.comparators)
+        return ast.copy_location(opposite, test)
     return joined(ast.UnaryOp(ast.Not(), test), test, test)
 
 
