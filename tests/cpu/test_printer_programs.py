@@ -151,6 +151,23 @@ def test_a_condition_with_temporaries_is_computed_in_each_turn(tmp_path: Path):
     assert "while (true) {" in print_program(made, HOST).text
 
 
+def test_a_condition_is_never_taken_for_a_declaration(tmp_path: Path):
+    """`if (f64(rshift(i8(v), i8(v))) <= 0.5)` reads as a function declaration to g++."""
+
+    def write(f: FunctionBuilder) -> None:
+        narrow = f.cast(f.param(0), int8)
+        shifted = f.cast(f.apply("rshift", narrow, narrow), float64)
+        small = f.apply("le", shifted, f.const(0.5))
+        with f.block() as then:
+            f.return_(f.const(1, int8))
+        f.while_(f.apply("gt", shifted, f.const(0.5)), then)
+        f.if_(small, then)
+        f.return_(f.const(2, int8))
+
+    library = compiled(tmp_path, program([("v", int64)], write))
+    assert library(0, [np.array([0, 1, 2, -1, 127])]).tolist() == [1, 1, 1, 1, 1]
+
+
 def test_a_branch_that_is_not_taken_runs_no_function(tmp_path: Path):
     """`f(x) + f(x) if x > 0 else 0` with an f that would never end for other x."""
     endless = FunctionBuilder("endless", [("x", int64)])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from kernelmill.compiler import ir
 from kernelmill.compiler.cpp_expr import PRIMARY, ExpressionPrinter, Scope, Text
 from kernelmill.compiler.cpp_types import Names, type_spelling
+from kernelmill.dtypes import SCALARS, bool_
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,6 +25,7 @@ __all__ = ["FunctionPrinter"]
 
 # Deeper expressions get a temporary: compilers limit the nesting of brackets, readers do too.
 _DEEPEST: Final = 16
+_CASTS: Final = frozenset(type_.short for type_ in SCALARS)
 _SIMPLE: Final = (ir.Const, ir.Param, ir.Capture, ir.Local, ir.GetField, ir.GetItem)
 
 
@@ -101,7 +103,7 @@ class FunctionPrinter:
                 self._emit("continue;")
 
     def _if(self, test: ir.Expr, then: tuple[ir.Stmt, ...], orelse: tuple[ir.Stmt, ...]) -> None:
-        self._emit(f"if ({self._value(test).text}) {{")
+        self._emit(f"if ({self._condition(test)}) {{")
         self._nested(then)
         if orelse:
             self._emit("} else {")
@@ -113,7 +115,7 @@ class FunctionPrinter:
         self._emit("while (true) {")
         mark = len(self._lines)
         self._depth += 1
-        text = self._value(test).text
+        text = self._condition(test)
         self._depth -= 1
         if len(self._lines) == mark:
             self._lines[-1] = "  " * self._depth + f"while ({text}) {{"
@@ -170,6 +172,14 @@ class FunctionPrinter:
                 text, height = self._temporary(text, node.type), 1
             texts[id(node)], heights[id(node)] = text, height
         return texts[id(root)]
+
+    def _condition(self, test: ir.Expr) -> str:
+        """Spell a condition; one that starts with `f64(…)` is taken for a declaration by g++."""
+        text = self._value(test)
+        starts = re.match(r"\w+(?=\()", text.text)
+        if starts and starts[0] in _CASTS:
+            text = self._temporary(text, bool_)
+        return text.text
 
     def _temporary(self, text: Text, type_: Type) -> Text:
         self._counter += 1
