@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import itertools
 import random
 import shutil
 import subprocess
@@ -59,7 +60,7 @@ def scattered(n_tasks: int, max_threads: int, task: object, context: int) -> Non
     """Run the tasks in pieces, in random order, on several threads at once."""
     order = random.Random(n_tasks)
     cuts = [0, *sorted(order.randrange(n_tasks + 1) for _ in range(6)), n_tasks]
-    pieces = [p for p in zip(cuts, cuts[1:], strict=False) if p[0] < p[1]]
+    pieces = [p for p in itertools.pairwise(cuts) if p[0] < p[1]]
     order.shuffle(pieces)
 
     def work(worker: int) -> None:
@@ -142,21 +143,51 @@ class Nest:
 
     form: str
     shape: tuple[int, ...]
-    axes: tuple[int, ...]  # in the order of the nest
+    strides: tuple[tuple[int, ...], ...]
     kept: int
-    column: bool
 
 
-def nest(array: np.ndarray, axes: Sequence[int], *, ordered: bool) -> Nest:
-    """Choose the form as a host does: columns when a kept axis is the fastest in memory."""
-    by_stride = sorted(range(array.ndim), key=lambda a: -abs(array.strides[a]))
-    reduced = [a for a in (sorted(axes) if ordered else by_stride) if a in axes]
+Dimension = tuple[int, tuple[int, ...]]
+
+
+def _merge(dimensions: list[Dimension]) -> list[Dimension]:
+    merged = dimensions[:1]
+    for extent, strides in dimensions[1:]:
+        outer, steps = merged[-1]
+        if all(a == b * extent for a, b in zip(steps, strides, strict=True)):
+            merged[-1] = (outer * extent, strides)
+        else:
+            merged.append((extent, strides))
+    return merged
+
+
+def nest(
+    inputs: Sequence[np.ndarray],
+    outputs: Sequence[np.ndarray],
+    axes: Sequence[int],
+    *,
+    ordered: bool,
+    merge: bool = True,
+) -> Nest:
+    """Lay a reduction out as a host does: columns when a kept axis is the fastest in memory."""
+    first = inputs[0]
+    by_stride = sorted(range(first.ndim), key=lambda a: -abs(first.strides[a]))
     kept = [a for a in by_stride if a not in axes]
-    column = bool(kept) and abs(array.strides[kept[-1]]) < abs(array.strides[reduced[-1]])
-    order = [*kept[:-1], *reduced, kept[-1]] if column else [*kept, *reduced]
-    form = "columns" if column else ("rows" if len(reduced) == 1 else "runs")
-    extents = tuple(array.shape[a] for a in order)
-    return Nest(form, extents, tuple(order), len(kept) - column, column)
+    place = {a: i for i, a in enumerate(sorted(kept))}
+
+    def dimension(axis: int) -> Dimension:
+        out = [o.strides[place[axis]] if axis in place else 0 for o in outputs]
+        return first.shape[axis], (*(a.strides[axis] for a in inputs), *out)
+
+    outer = [dimension(a) for a in kept]
+    inner = [dimension(a) for a in (sorted(axes) if ordered else by_stride) if a in axes]
+    if merge:
+        outer, inner = _merge(outer), _merge(inner)
+    column = bool(outer) and abs(outer[-1][1][0]) < abs(inner[-1][1][0])
+    order = [*outer[:-1], *inner, outer[-1]] if column else [*outer, *inner]
+    form = "columns" if column else ("rows" if len(inner) == 1 else "runs")
+    strides = tuple(zip(*(s for _, s in order), strict=True))
+    return Nest(form, tuple(n for n, _ in order), strides, len(outer) - column)
 
 
 def workspace_bytes(results: int, elements: int, accumulators: Sequence[int]) -> int:

@@ -1,4 +1,4 @@
-"""The host templates: small functors written by hand, compared bit for bit with NumPy and with the documented tree."""
+"""The host templates: functors written by hand, bit for bit like NumPy and the documented tree."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import ml_dtypes
 import numpy as np
 import pytest
-from host_kernel import HOST, STREAM, build, call, nest, workspace_bytes
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from host_kernel import HOST, STREAM, build, call, nest, workspace_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,7 +30,7 @@ def bits(array: np.ndarray) -> bytes:
     return np.ascontiguousarray(array).tobytes()
 
 
-# ---- transform ---------------------------------------------------------------------------------------
+# ---- transform --------------------------------------------------------------------------------
 
 
 def transform_text(
@@ -251,7 +252,7 @@ def test_headers_include_only_each_other():
             assert included.strip('"') in {h.name for h in HOST.glob("*.hpp")}, header.name
 
 
-# ---- reduce ------------------------------------------------------------------------------------------
+# ---- reduce --------------------------------------------------------------------------------
 
 
 def documented_tree() -> Callable[..., np.ndarray]:
@@ -357,33 +358,30 @@ def run_reduce(
     *,
     threads: int = 1,
     march: str = "native",
+    merge: bool = True,
     capture: float = 0.0,
     **options: str,
 ) -> list[np.ndarray]:
     ordered = any(not FOLDS[name][3] for name, _ in folds)
-    plan = nest(arrays[0], axes, ordered=ordered)
-    last = [a.strides[plan.axes[-1]] for a in arrays]
-    patterns = {"contiguous" if s == a.itemsize else "strided" for s, a in zip(last, arrays)}
+    kept = [n for a, n in enumerate(arrays[0].shape) if a not in axes]
+    results = [np.empty(kept, d) for d in dtypes]
+    plan = nest(arrays, results, axes, ordered=ordered, merge=merge)
+    steps = [s[-1] for s in plan.strides[: len(arrays)]]
+    adjacent = all(s == a.itemsize for s, a in zip(steps, arrays, strict=True))
     text = reduce_text(
         plan.form,
-        "contiguous" if patterns == {"contiguous"} else "strided",
+        "contiguous" if adjacent else "strided",
         folds,
         storage=options.pop("storage", C_NAME[arrays[0].dtype.name]),
         inputs=len(arrays),
         **options,
     )
-    kept = [a for a in range(arrays[0].ndim) if a not in axes]
-    results = [np.empty([arrays[0].shape[a] for a in kept], d) for d in dtypes]
-    operands = [(a, [a.strides[x] for x in plan.axes]) for a in arrays]
-    for result in results:
-        by_axis = dict(zip(kept, result.strides, strict=True))
-        operands.append((result, [by_axis.get(x, 0) for x in plan.axes]))
     count = int(np.prod([arrays[0].shape[a] for a in axes]))
     sizes = [{"8": 1, "6": 2, "2": 4, "4": 8}[a[-1]] for _, a in folds]
     call(
         build(text, march),
         plan.shape,
-        operands,
+        list(zip([*arrays, *results], plan.strides, strict=True)),
         captures=np.array([capture]),
         threads=threads,
         flags=plan.kept << 8,
@@ -471,12 +469,16 @@ AXES = [axes for r in (1, 2, 3, 4) for axes in itertools.combinations(range(4), 
 def test_every_choice_of_axes(axes, name):
     x = numbers(SHAPE, np.float32)
     for view in (x, x[..., ::2], x[::-1, ::2], x.transpose(2, 0, 3, 1)):
-        (got,) = run_reduce([view], axes, [(name, "f32")], [np.float32], threads=3)
-        assert bits(got) == bits(expected(view, axes, name, np.float32))
+        want = expected(view, axes, name, np.float32)
+        for merge in (True, False):
+            (got,) = run_reduce([view], axes, [(name, "f32")], [np.float32], threads=3, merge=merge)
+            assert bits(got) == bits(want)
 
 
 @pytest.mark.parametrize("name", ["add", "own", "ordered"])
-@pytest.mark.parametrize("shape", [(33000, 3), (17000, 2, 41), (16390, 300), (3, 33000)])
+@pytest.mark.parametrize(
+    "shape", [(33000, 3), (17000, 2, 41), (16390, 300), (16390, 20), (3, 33000)]
+)
 @pytest.mark.parametrize("threads", [1, 3])
 def test_long_axes_join_their_chunks(name, shape, threads):
     x = numbers(shape, np.float64)

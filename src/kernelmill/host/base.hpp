@@ -203,8 +203,9 @@ struct element<bool> {
   static KM_INL void store(char* to, bool value) { *(u8*)to = value ? 1 : 0; }
 };
 
-template <class T> KM_INL T smaller(T a, T b) { return b < a ? b : a; }
-template <class T> KM_INL T larger(T a, T b) { return a < b ? b : a; }
+template <class T> constexpr KM_INL T smaller(T a, T b) { return b < a ? b : a; }
+template <class T> constexpr KM_INL T larger(T a, T b) { return a < b ? b : a; }
+constexpr i64 clamp(i64 x, i64 low, i64 high) { return x < low ? low : (x > high ? high : x); }
 KM_INL i64 ceil_div(i64 a, i64 b) { return (a + b - 1) / b; }
 
 }  // namespace km

@@ -23,11 +23,25 @@ struct arg {
 template <class... A> struct in {};
 template <class... A> struct out {};
 
+template <class... T>
+constexpr i64 min_of(T... sizes) {
+  i64 least = (i64)1 << 62;
+  ((least = (i64)sizes < least ? (i64)sizes : least), ...);
+  return least;
+}
+template <class... T>
+constexpr i64 max_of(T... sizes) {
+  i64 most = 0;
+  ((most = (i64)sizes > most ? (i64)sizes : most), ...);
+  return most;
+}
+
 // Reads one operand along the innermost dimension.  A broadcast value is read once, before the loop.
 template <class A, int P = A::pattern>
 struct reader {
   const char* at;
   KM_INL reader(const char* p, i64) : at(p) {}
+  KM_INL reader ahead(i64 n) const { return reader(at + n * A::size, 0); }
   KM_INL typename A::type operator[](i64 i) const { return element<typename A::type>::load(at + i * A::size); }
 };
 template <class A>
@@ -35,12 +49,14 @@ struct reader<A, strided> {
   const char* at;
   i64 stride;
   KM_INL reader(const char* p, i64 s) : at(p), stride(s) {}
+  KM_INL reader ahead(i64 n) const { return reader(at + n * stride, stride); }
   KM_INL typename A::type operator[](i64 i) const { return element<typename A::type>::load(at + i * stride); }
 };
 template <class A>
 struct reader<A, broadcast> {
   typename A::type value;
   KM_INL reader(const char* p, i64) : value(element<typename A::type>::load(p)) {}
+  KM_INL reader ahead(i64) const { return *this; }
   KM_INL typename A::type operator[](i64) const { return value; }
 };
 

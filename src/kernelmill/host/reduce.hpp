@@ -1,5 +1,5 @@
 // reduce.hpp - one pass over the inputs, one or several folds, any axes: which elements make a chunk, tasks, results.
-// The order inside a chunk is in reduce_tree.hpp, the well-known folds are in fold.hpp.
+// The order inside a chunk is in reduce_tree.hpp and reduce_ordered.hpp, the well-known folds are in fold.hpp.
 //
 //   km::reduce<km::form, Map, km::in<km::arg<T, pattern>...>, km::folds<F...>>::run(call, map, F...);
 //
@@ -11,7 +11,8 @@
 // Workspace: with m reduced elements a result and c = ceil(m / 16384) > 1, the sum over the folds of
 // round_up_64(results * c * sizeof(acc)) bytes, aligned to 64; otherwise none.
 #pragma once
-#include "reduce_tree.hpp"
+#include "reduce_ordered.hpp"
+#include "reduce_packed.hpp"
 
 namespace km {
 
@@ -22,20 +23,23 @@ enum Form : int {
 };
 template <class... F> struct folds {};
 
-constexpr i64 kept_shift = 8, task_elements_reduced = 32768, piece_elements = 4096;
-constexpr i64 tree_bytes = 32768;  // accumulators of one fold over a block of columns
+constexpr i64 kept_shift = 8, task_elements_reduced = 32768, piece_elements = 4096, rows_at_once = 64;
+constexpr i64 lane_bytes = 32768;  // accumulators of one fold over a block of columns, all lanes side by side
+// One row of accumulators where the tree is walked depth first.  Long rows keep the processor's own prefetching at work;
+// several folds read the rows again, from the second-level cache.
+constexpr i64 row_bytes(int folds) { return folds == 1 ? 32768 : 4096; }
+constexpr i64 rows_deep = 10, columns_deep = 256;
 KM_INL i64 round_up_64(i64 bytes) { return (bytes + 63) & ~i64(63); }
 
-// One fold's tree and where its results go.
+// The tree of one fold and how many columns it takes at once.
 template <int Form, class Map, int K, int N, class F, class... I>
 struct fold_state {
   typedef typename F::acc A;
   typedef tree_of<F::ordered, Map, K, N, F, I...> tree;
-  static constexpr i64 max_width = Form == columns ? (tree_bytes / (tree::slots * (i64)sizeof(A)) > 8
-                                                          ? tree_bytes / (tree::slots * (i64)sizeof(A)) : 8)
-                                                   : 1;
-  alignas(64) char bytes[tree::slots * max_width * (i64)sizeof(A)];
-  KM_INL A* acc() { return (A*)bytes; }
+  static constexpr i64 size = (i64)sizeof(A);
+  static constexpr i64 wide = Form == columns ? larger(lane_bytes / (tree::slots * size), i64(8)) : 1;
+  static constexpr i64 deep = Form == columns ? larger(row_bytes(N) / size, i64(16)) : 1;
+  static constexpr i64 wide_bytes = (tree::slots * wide * size + 63) / 64 * 64, deep_bytes = rows_deep * deep * size;
 };
 
 template <class F>
@@ -64,7 +68,24 @@ struct reduction<Form, Map, in<I...>, folds<F...>, indices<K...>> {
   static constexpr int inputs = (int)sizeof...(I), outputs = (int)sizeof...(F), operands = inputs + outputs;
   template <int J, class G> using state = fold_state<Form, Map, J, outputs, G, I...>;
 
-  struct Trees : state<K, F>... {};
+  // Accumulators of one block: of all folds side by side, or of one fold after the other where the trees are deep.
+  static constexpr i64 together = (state<K, F>::wide_bytes + ...);
+  static constexpr i64 memory = Form == columns ? larger(together, max_of(state<K, F>::deep_bytes...)) : together;
+  static constexpr i64 fewest_lanes = min_of(sizeof(typename F::acc) <= 4 ? 64 : 32 ...);
+  template <int J>
+  static constexpr i64 offset() {
+    constexpr i64 bytes[] = {state<K, F>::wide_bytes...};
+    i64 sum = 0;
+    for (int k = 0; k < J; k++) sum += bytes[k];
+    return sum;
+  }
+  static constexpr bool whole_rows = Form == rows && (!F::ordered && ...);
+  // Folds over the same elements that can share each load.
+  static constexpr bool packed() {
+    if constexpr (whole_rows && outputs > 1)
+      return (state<K, F>::tree::packed && ...) && min_of(state<K, F>::size...) == max_of(state<K, F>::size...);
+    else return false;
+  }
 
   struct Job : fold_slot<K, F>... {
     const Call* call;
@@ -72,7 +93,7 @@ struct reduction<Form, Map, in<I...>, folds<F...>, indices<K...>> {
     int kept, last;  // reduced dimensions are [kept, last], the last one is the fastest
     i64 elements, rows_kept, columns_kept, width, blocks, chunks, group;
     i64 s[operands], down[operands];  // from column to column, from element to element
-    bool dense;
+    bool dense, deep;
     char* parts[outputs];
 
     KM_COLD Job(const Call* c, const Map& m, const F&... f) : fold_slot<K, F>{f}..., call(c), map(m) {
@@ -83,11 +104,12 @@ struct reduction<Form, Map, in<I...>, folds<F...>, indices<K...>> {
       columns_kept = Form == columns ? c->shape[last + 1] : 1;
       chunks = ceil_div(elements, chunk_elements);
       width = 1;
+      deep = Form == columns && columns_kept >= columns_deep && (!F::ordered && ...);
       if (Form == columns) {  // narrower blocks when there would be too few of them for the threads
         width = columns_kept;
-        ((width = smaller(width, state<K, F>::max_width)), ...);
-        i64 share = ceil_div(columns_kept, 2 * c->threads);
-        if (rows_kept * chunks < 2 * c->threads) width = smaller(width, larger(i64(16), (share + 15) & ~i64(15)));
+        ((width = smaller(width, deep ? state<K, F>::deep : state<K, F>::wide)), ...);
+        i64 share = ceil_div(columns_kept * rows_kept * chunks, 4 * c->threads);
+        if (c->threads > 1) width = smaller(width, larger(i64(16), (share + 15) & ~i64(15)));
       }
       blocks = ceil_div(columns_kept, width);
       dense = true;
@@ -106,21 +128,22 @@ struct reduction<Form, Map, in<I...>, folds<F...>, indices<K...>> {
     }
     KM_INL i64 units() const { return rows_kept * blocks * chunks; }
     template <int J, class G> KM_INL const G& fold() const { return fold_slot<J, G>::fold; }
+    template <int J, class G> static KM_INL typename G::acc* acc(char* trees) { return (typename G::acc*)(trees + offset<J>()); }
     template <int J, class G> KM_INL typename G::acc* part(i64 row, i64 chunk) const {
       return (typename G::acc*)parts[J] + (row * chunks + chunk) * columns_kept;
     }
 
     // Elements q ... q + n - 1 of a chunk, adjacent along the innermost reduced dimension, into every fold.
-    KM_INL void feed(Trees& trees, i64 q, i64 n, i64 w, char** p) const {
+    KM_INL void feed(char* trees, i64 q, i64 n, i64 w, char** p) const {
       i64 piece = larger(i64(1), piece_elements / w);
       for (i64 done = 0; done < n; done += piece) {
         i64 m = smaller(piece, n - done);
-        (state<K, F>::tree::feed(map, fold<K, F>(), static_cast<state<K, F>&>(trees).acc(), q + done, m, w, dense, p, s, down),
+        (state<K, F>::tree::feed(map, fold<K, F>(), acc<K, F>(trees), q + done, m, w, dense, p, s, down),
          ...);
         for (int k = 0; k < inputs; k++) p[k] += m * down[k];
       }
     }
-    KM_INL void chunk(Trees& trees, i64 low, i64 high, i64 w, char* const* base) const {
+    KM_INL void chunk(char* trees, i64 low, i64 high, i64 w, char* const* base) const {
       i64 extent = call->shape[last];
       for (i64 at = low, n; at < high; at += n) {
         char* p[operands];
@@ -137,27 +160,134 @@ struct reduction<Form, Map, in<I...>, folds<F...>, indices<K...>> {
         feed(trees, at - low, n, w, p);
       }
     }
-    template <int J, class G>
-    KM_INL void keep(Trees& trees, i64 row, i64 chunk, i64 column, i64 n, i64 w, char* to) const {
-      typedef state<J, G> S;
-      typename G::acc* acc = static_cast<S&>(trees).acc();
-      S::tree::close(fold<J, G>(), acc, n, w);
-      if (chunks == 1) store_results(fold<J, G>(), acc, w, to, s[inputs + J]);
-      else __builtin_memcpy((void*)(part<J, G>(row, chunk) + column), (const void*)acc, (usize)w * sizeof(typename G::acc));
+    // Element i of the sequence: for all inputs, where its first column lies.
+    KM_INL void locate(i64 i, char* const* base, char** p) const {
+      for (int k = 0; k < operands; k++) p[k] = base[k];
+      i64 extent = call->shape[last];
+      if (last > kept) {
+        seek<operands>(call, kept, last, i / extent, p);
+        i %= extent;
+      }
+      for (int k = 0; k < inputs; k++) p[k] += i * down[k];
     }
-    KM_COLD void operator()(i64 begin, i64 end) const {
-      Trees trees;
-      i64 stop = smaller(end * group, units());
-      for (i64 unit = begin * group; unit < stop; unit++) {
+    // Node (j, step) of a chunk's tree: the lanes j, j + step, j + 2 step ... combined, into acc.  Depth first and four
+    // children at a time, so that many columns need a few rows of accumulators only.
+    template <int J, class G>
+    KM_COLD void descend(typename G::acc* acc, i64 low, i64 n, i64 j, i64 step, i64 w, char* const* base) const {
+      typedef typename state<J, G>::tree tree;
+      const G& f = fold<J, G>();
+      char* p[4][operands];
+      bool odd = __builtin_clzll((u64)smaller(n, tree::L) * 2 - 1) & 1 ? false : true;
+      i64 children = 0, next = step == 1 && odd ? 2 : 4;  // so that the last level, over the elements, has four
+      if (step == tree::L) {  // one lane, from left to right
+        for (i64 i = j; i < n; i += children * tree::L) {
+          children = i > j && i + 3 * tree::L < n ? 4 : 1;
+          for (i64 k = 0; k < children; k++) locate(low + i + k * tree::L, base, p[k]);
+          if (children == 4) tree::combine_four(map, f, acc, w, true, p[0], p[1], p[2], p[3], s);
+          else tree::combine(map, f, acc, w, i == j, p[0], s);
+        }
+        return;
+      }
+      if (next == 4 && n <= tree::L && j + 4 * step >= n) {  // the children are single elements
+        do locate(low + j + children * step, base, p[children]);
+        while (++children < 4 && j + children * step < n);
+        if (children == 4) return tree::combine_four(map, f, acc, w, false, p[0], p[1], p[2], p[3], s);
+        tree::combine(map, f, acc, w, true, p[0], s);
+        if (children > 2) tree::combine(map, f, acc, w, false, p[2], s);
+        if (children > 1) tree::combine(map, f, acc, w, false, p[1], s);
+        return;
+      }
+      for (; children < next && j + children * step < n; children++)
+        descend<J, G>(acc + children * w, low, n, j + children * step, next * step, w, base);
+      if (children == 4) return tree::join_four(f, acc, w);
+      for (i64 half = next / 2; half > 0; half /= 2)
+        for (i64 k = 0; k < half && k + half < children; k++) tree::join(f, acc + k * w, acc + (k + half) * w, w);
+    }
+    template <int J, class G>
+    KM_INL void keep(const typename G::acc* acc, i64 row, i64 chunk, i64 column, i64 w, char* to) const {
+      if (chunks == 1) store_results(fold<J, G>(), acc, w, to, s[inputs + J]);
+      else __builtin_memcpy((void*)(part<J, G>(row, chunk) + column), (const void*)acc, (usize)w * sizeof(*acc));
+    }
+    template <int J, class G>
+    KM_INL void close(char* trees, i64 row, i64 chunk, i64 column, i64 n, i64 w, char* to) const {
+      state<J, G>::tree::close(fold<J, G>(), acc<J, G>(trees), n, w);
+      keep<J, G>(acc<J, G>(trees), row, chunk, column, w, to);
+    }
+    // A short chunk whose rows adjoin: the elements are read straight into the second level of the tree.
+    template <int J, class G>
+    KM_INL void short_chunk(char* trees, i64 row, i64 chunk, i64 column, i64 n, i64 w, char* const* p) const {
+      typedef typename state<J, G>::tree tree;
+      if constexpr (G::ordered) tree::feed(map, fold<J, G>(), acc<J, G>(trees), 0, n, w, dense, p, s, down);
+      else n = tree::first_levels(map, fold<J, G>(), acc<J, G>(trees), n, w, p, s, down);
+      close<J, G>(trees, row, chunk, column, n, w, p[inputs + J]);
+    }
+    template <int J, class G>
+    KM_INL void descend_all(char* trees, i64 row, i64 chunk, i64 column, i64 n, i64 w, char* const* p) const {
+      if constexpr (!G::ordered) {
+        typename G::acc* rows = (typename G::acc*)trees;
+        descend<J, G>(rows, chunk * chunk_elements, n, 0, 1, w, p);
+        keep<J, G>(rows, row, chunk, column, w, p[inputs + J]);
+      }
+    }
+
+    // Sequences that follow each other along the last kept dimension, a few at once.
+    template <int J, class G>
+    KM_INL void keep_rows(const typename G::acc* results, i64 row, i64 chunk, i64 count, char* const* p, const i64* step) const {
+      if (chunks == 1) store_results(fold<J, G>(), results, count, p[inputs + J], step[inputs + J]);
+      else *part<J, G>(row, chunk) = results[0];
+    }
+    template <int J, class G>
+    KM_INL void fold_rows(i64 row, i64 chunk, i64 count, i64 n, char* const* p, const i64* step) const {
+      typename G::acc results[rows_at_once];
+      state<J, G>::tree::each_whole(map, fold<J, G>(), results, count, n, p, s, step);
+      keep_rows<J, G>(results, row, chunk, count, p, step);
+    }
+    KM_INL void fold_packed(i64 row, i64 chunk, i64 count, i64 n, char* const* p, const i64* step) const {
+      typedef packed_bank<packed_lanes<K, F, typename state<K, F>::tree>...> bank;
+      alignas(16) char results[outputs][rows_at_once * 8];
+      bank::template each_whole<Map, reader<I>...>(map, fold<K, F>()..., (typename F::acc*)results[K]..., count, n, p[0], step[0]);
+      (keep_rows<K, F>((const typename F::acc*)results[K], row, chunk, count, p, step), ...);
+    }
+    KM_INL void each_row(i64 begin, i64 stop) const {
+      i64 extent = kept && chunks == 1 ? call->shape[kept - 1] : 1;
+      i64 most = clamp(piece_elements / elements, 1, rows_at_once), count;
+      i64 step[operands];
+      for (int k = 0; k < operands; k++) step[k] = kept ? call->operands[k].strides[kept - 1] : 0;
+      for (i64 unit = begin; unit < stop; unit += count) {
+        i64 c = unit % chunks, row = unit / chunks, low = c * chunk_elements;
+        count = smaller(smaller(most, stop - unit), extent - row % extent);
+        char* p[operands];
+        for (int k = 0; k < operands; k++) p[k] = call->operands[k].data + low * (k < inputs ? s[k] : 0);
+        seek<operands>(call, 0, kept, row, p);
+        i64 n = smaller(chunk_elements, elements - low);
+        if constexpr (packed()) fold_packed(row, c, count, n, p, step);
+        else (fold_rows<K, F>(row, c, count, n, p, step), ...);
+      }
+    }
+    KM_INL void each_unit(i64 begin, i64 stop) const {
+      alignas(64) char trees[memory];
+      for (i64 unit = begin; unit < stop; unit++) {
         i64 c = unit % chunks, column = unit / chunks % blocks * width, row = unit / (chunks * blocks);
         i64 w = smaller(width, columns_kept - column), low = c * chunk_elements;
-        i64 high = smaller(elements, low + chunk_elements);
+        i64 n = smaller(elements - low, chunk_elements);
         char* p[operands];
         for (int k = 0; k < operands; k++) p[k] = call->operands[k].data + (Form == columns ? column * s[k] : 0);
         seek<operands>(call, 0, kept, row, p);
-        chunk(trees, low, high, w, p);
-        (keep<K, F>(trees, row, c, column, high - low, w, p[inputs + K]), ...);
+        if (Form == columns && deep) {
+          (descend_all<K, F>(trees, row, c, column, n, w, p), ...);
+        } else if (Form == columns && dense && last == kept && n > 2 && n <= fewest_lanes) {
+          for (int k = 0; k < inputs; k++) p[k] += low * down[k];
+          (short_chunk<K, F>(trees, row, c, column, n, w, p), ...);
+        } else {
+          chunk(trees, low, low + n, w, p);
+          (close<K, F>(trees, row, c, column, n, w, p[inputs + K]), ...);
+        }
       }
+    }
+    KM_COLD void operator()(i64 begin, i64 end) const {
+      i64 stop = smaller(end * group, units());
+      if constexpr (whole_rows) each_row(begin * group, stop);
+      else each_unit(begin * group, stop);
     }
     // The tree over the chunks of each result.
     KM_COLD void finish() const {

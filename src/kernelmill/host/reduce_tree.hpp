@@ -1,7 +1,7 @@
-// reduce_tree.hpp - one fold over one chunk, in the fixed order of docs/reference/reduction-tree.md: strided lanes for
-// commutative operators, runs of 16 for the others.  Which elements make a chunk, and threads, are in reduce.hpp.
+// reduce_tree.hpp - one commutative fold over one chunk, in the fixed order of docs/reference/reduction-tree.md.  The tree
+// of other operators is in reduce_ordered.hpp; which elements make a chunk, and threads, are in reduce.hpp.
 //
-// Both trees work on `width` columns at once: slot j of a tree is a row of `width` accumulators.  Columns never meet, so the
+// Trees work on `width` columns at once: slot j of a tree is a row of `width` accumulators.  Columns never meet, so the
 // bits are the same for any width; width 1 is the ordinary reduction of a sequence.
 #pragma once
 #include "fold.hpp"
@@ -58,25 +58,26 @@ struct lane_tree : tree_base<Map, K, N, F, I...> {
   static constexpr i64 L = sizeof(A) <= 4 ? 64 : 32, slots = L;
   static constexpr bool packed = F::vectors && Map::plain && ((I::pattern == contiguous) && ...);
 
+  // One register of lanes, where the fold has a vector form.
+  typedef typename F::lane word;
+  static constexpr int registers = (int)(L * sizeof(A)) / KM_VECTOR_BYTES;
+
   // Whole blocks of L elements of one sequence, lane by lane.
-  static KM_INL void blocks(const Map map, const F f, A* acc, i64 count, reader<I>... from) {
+  static KM_INL void blocks(const Map& map, const F& f, A* acc, i64 count, const reader<I>&... from) {
     if constexpr (packed) {
-      typedef typename F::lane V __attribute__((vector_size(KM_VECTOR_BYTES)));
-      constexpr int B = KM_VECTOR_BYTES, R = (int)(L * sizeof(A)) / B;
-      V a[R];
-      KM_UNROLL_ALL
-      for (int r = 0; r < R; r++) __builtin_memcpy(&a[r], (const char*)acc + r * B, B);
+      typedef word V __attribute__((vector_size(KM_VECTOR_BYTES)));
+      V a[registers];
+      __builtin_memcpy(a, acc, sizeof(a));
       const char* at = (from.at, ...);
-      for (; count > 0; count--, at += R * B) {
+      for (; count > 0; count--, at += sizeof(a)) {
         KM_UNROLL_ALL
-        for (int r = 0; r < R; r++) {
+        for (int r = 0; r < registers; r++) {
           V v;
-          __builtin_memcpy(&v, at + r * B, B);
+          __builtin_memcpy(&v, at + r * KM_VECTOR_BYTES, KM_VECTOR_BYTES);
           a[r] = f.vec(a[r], v);
         }
       }
-      KM_UNROLL_ALL
-      for (int r = 0; r < R; r++) __builtin_memcpy((char*)acc + r * B, &a[r], B);
+      __builtin_memcpy(acc, a, sizeof(a));
     } else {
       for (i64 i = 0; count > 0; count--, i += L) {
         KM_IVDEP
@@ -84,6 +85,63 @@ struct lane_tree : tree_base<Map, K, N, F, I...> {
       }
     }
   }
+
+  // lane[j] = f(lane[j], lane[j + S]) for all j < S, then the same for S / 2 ...
+  template <i64 S>
+  static KM_INL void halve(const F& f, A* acc) {
+    constexpr i64 bytes = S * (i64)sizeof(A);
+    if constexpr (F::vectors && bytes >= 16) {
+      constexpr i64 B = bytes < KM_VECTOR_BYTES ? bytes : KM_VECTOR_BYTES;
+      typedef word V __attribute__((vector_size(B)));
+      KM_UNROLL_ALL
+      for (i64 at = 0; at < bytes; at += B) {
+        V a, b;
+        __builtin_memcpy(&a, (char*)acc + at, B);
+        __builtin_memcpy(&b, (char*)acc + bytes + at, B);
+        a = f.vec(a, b);
+        __builtin_memcpy((char*)acc + at, &a, B);
+      }
+    } else {
+      for (i64 j = 0; j < S; j++) acc[j] = f(acc[j], acc[j + S]);
+    }
+    if constexpr (S > 1) halve<S / 2>(f, acc);
+  }
+
+  // The result of a whole chunk of n elements of one sequence.
+  static KM_INL A whole(const Map map, const F f, i64 n, const reader<I>... from) {
+    alignas(64) A acc[L];
+    i64 first = smaller(n, L), done = n / L * L;
+    KM_IVDEP
+    for (i64 j = 0; j < first; j++) acc[j] = base::value(map, j, from...);
+    if (n > L) blocks(map, f, acc, n / L - 1, from.ahead(L)...);
+    if (n >= L) return rest(map, f, acc, done, n, from...);
+    for (i64 step = L / 2; step > 0; step /= 2)
+      for (i64 j = 0; j + step < n && j < step; j++) acc[j] = f(acc[j], acc[j + step]);
+    return acc[0];
+  }
+  // All lanes hold elements, those before `done` are folded: the elements after it, and the tree.
+  static KM_INL A rest(const Map& map, const F& f, A* acc, i64 done, i64 n, const reader<I>&... from) {
+    KM_IVDEP
+    for (i64 j = done; j < n; j++) acc[j - done] = f(acc[j - done], base::value(map, j, from...));
+    halve<L / 2>(f, acc);
+    return acc[0];
+  }
+  template <int... J>
+  static KM_INL A whole_at(const Map& map, const F& f, i64 n, char* const* p, const i64* s, indices<J...>) {
+    return whole(map, f, n, reader<I>(p[J], s[J])...);
+  }
+  // The same for `count` sequences, `step` apart.
+  static KM_HOT void each_whole(const Map& map, const F& f, A* to, i64 count, i64 n, char* const* start, const i64* s,
+                                const i64* step) {
+    constexpr int operands = (int)sizeof...(I);
+    char* p[operands];
+    for (int k = 0; k < operands; k++) p[k] = start[k];
+    for (i64 row = 0; row < count; row++) {
+      to[row] = whole_at(map, f, n, p, s, indices_of<operands>());
+      for (int k = 0; k < operands; k++) p[k] += step[k];
+    }
+  }
+
   template <int... J>
   static KM_INL void blocks_at(const Map& map, const F& f, A* acc, i64 count, char* const* p, const i64* s, indices<J...>) {
     blocks(map, f, acc, count, reader<I>(p[J], s[J])...);
@@ -115,91 +173,71 @@ struct lane_tree : tree_base<Map, K, N, F, I...> {
     }
   }
 
-  // Combines the lanes of a chunk of n elements; the result is in slot 0.
-  static KM_HOT void close(const F& fold, A* KM_R acc, i64 n, i64 width) {
-    const F f = fold;
-    for (i64 step = L / 2; step > 0; step /= 2) {
-      i64 m = smaller(step, n - step) * width;
-      const A* KM_R other = acc + step * width;
-      KM_IVDEP
-      for (i64 j = 0; j < m; j++) acc[j] = f(acc[j], other[j]);
-    }
-  }
-};
-
-template <class Map, int K, int N, class F, class... I>
-struct ordered_tree : tree_base<Map, K, N, F, I...> {
-  typedef tree_base<Map, K, N, F, I...> base;
-  typedef typename F::acc A;
-  static constexpr i64 slots = 13;  // the run at work, then one waiting partner for each level of pairs
-
-  static KM_HOT void join(const F& fold, A* acc, const A* left, i64 width) {
+  // left[j] = f(left[j], right[j]).
+  static KM_HOT void join(const F& fold, A* KM_R left, const A* KM_R right, i64 n) {
     const F f = fold;
     KM_IVDEP
-    for (i64 j = 0; j < width; j++) acc[j] = f(left[j], acc[j]);
-  }
-  // `count` equal parts are complete, the last one in slot 0: combine what pairs up from `level` on, store the rest.
-  static KM_COLD void push(const F& f, A* acc, i64 count, int level, i64 width) {
-    for (; !(count & 1); count >>= 1, level++) join(f, acc, acc + (1 + level) * width, width);
-    __builtin_memcpy((void*)(acc + (1 + level) * width), (const void*)acc, (usize)width * sizeof(A));
+    for (i64 j = 0; j < n; j++) left[j] = f(left[j], right[j]);
   }
 
-  // Sixteen runs side by side: their chains are independent.
-  static KM_INL void side_by_side(const Map map, const F f, A* acc, reader<I>... from) {
-    A r[run_elements];
-    for (i64 u = 0; u < run_elements; u++) r[u] = base::value(map, u * run_elements, from...);
-    for (i64 e = 1; e < run_elements; e++)
-      for (i64 u = 0; u < run_elements; u++) r[u] = f(r[u], base::value(map, u * run_elements + e, from...));
-    for (i64 step = 1; step < run_elements; step *= 2)
-      for (i64 u = 0; u < run_elements; u += 2 * step) r[u] = f(r[u], r[u + step]);
-    acc[0] = r[0];
+  // The tree of four rows: distance two, then distance one.
+  static KM_HOT void join_four(const F& fold, A* KM_R acc, i64 n) {
+    const F f = fold;
+    const A *KM_R b = acc + n, *KM_R c = acc + 2 * n, *KM_R d = acc + 3 * n;
+    KM_IVDEP
+    for (i64 j = 0; j < n; j++) acc[j] = f(f(acc[j], c[j]), f(b[j], d[j]));
+  }
+  // The same for four rows of elements; or, as a chain, acc and the four rows from left to right.
+  static KM_INL void sweep_four(const Map map, const F f, A* KM_R acc, i64 n, bool chain, const reader<I>... a,
+                                const reader<I>... b, const reader<I>... c, const reader<I>... d) {
+    if (chain) {
+      KM_IVDEP
+      for (i64 j = 0; j < n; j++) {
+        A left = f(f(acc[j], base::value(map, j, a...)), base::value(map, j, b...));
+        acc[j] = f(f(left, base::value(map, j, c...)), base::value(map, j, d...));
+      }
+    } else {
+      KM_IVDEP
+      for (i64 j = 0; j < n; j++)
+        acc[j] = f(f(base::value(map, j, a...), base::value(map, j, c...)),
+                   f(base::value(map, j, b...), base::value(map, j, d...)));
+    }
   }
   template <int... J>
-  static KM_INL void side_by_side_at(const Map& map, const F& f, A* acc, char* const* p, const i64* s, indices<J...>) {
-    side_by_side(map, f, acc, reader<I>(p[J], s[J])...);
+  static KM_INL void sweep_four_at(const Map& map, const F& f, A* acc, i64 n, bool chain, char* const* a, char* const* b,
+                                   char* const* c, char* const* d, const i64* s, indices<J...>) {
+    sweep_four(map, f, acc, n, chain, reader<I>(a[J], s[J])..., reader<I>(b[J], s[J])..., reader<I>(c[J], s[J])...,
+               reader<I>(d[J], s[J])...);
   }
-  static KM_HOT void fold_runs(const Map& map, const F& f, A* acc, char* const* p, const i64* s) {
-    side_by_side_at(map, f, acc, p, s, indices_of<(int)sizeof...(I)>());
+  static KM_HOT void combine_four(const Map& map, const F& f, A* acc, i64 n, bool chain, char* const* a, char* const* b,
+                                  char* const* c, char* const* d, const i64* s) {
+    sweep_four_at(map, f, acc, n, chain, a, b, c, d, s, indices_of<(int)sizeof...(I)>());
   }
 
-  static KM_INL void feed(const Map& map, const F& f, A* acc, i64 q, i64 n, i64 width, bool, char* const* start,
-                          const i64* s, const i64* down) {
+  // A chunk of 3 to L elements whose rows adjoin: the first two levels at once, straight from the elements.  Returns how many
+  // lanes are left.
+  static KM_COLD i64 first_levels(const Map& map, const F& f, A* acc, i64 n, i64 width, char* const* p, const i64* s,
+                                  const i64* down) {
     constexpr int operands = (int)sizeof...(I);
-    constexpr i64 square = run_elements * run_elements;
-    char* p[operands];
-    for (int k = 0; k < operands; k++) p[k] = start[k];
-    while (n > 0) {
-      i64 m = 1;
-      if (width == 1 && n >= square && q % square == 0) {
-        fold_runs(map, f, acc, p, s);
-        m = square;
-        push(f, acc, q / square + 1, 4, width);
-      } else {
-        base::combine(map, f, acc, width, q % run_elements == 0, p, s);
-        if ((q + 1) % run_elements == 0) push(f, acc, (q + 1) / run_elements, 0, width);
-      }
-      for (int k = 0; k < operands; k++) p[k] += m * down[k];
-      q += m;
-      n -= m;
-    }
+    i64 step = L / 4;
+    while (2 * step >= n) step /= 2;
+    i64 four = larger(n - 3 * step, i64(0)), three = smaller(step, n - 2 * step);  // rows with so many children
+    char* q[4][operands];
+    for (int c = 0; c < 4; c++)
+      for (int k = 0; k < operands; k++) q[c][k] = p[k] + c * step * down[k];
+    if (four) combine_four(map, f, acc, four * width, false, q[0], q[1], q[2], q[3], s);
+    for (int c = 0; c < 3; c++)
+      for (int k = 0; k < operands; k++) q[c][k] += four * down[k];
+    base::combine(map, f, acc + four * width, (step - four) * width, true, q[0], s);
+    base::combine(map, f, acc + four * width, (three - four) * width, false, q[2], s);
+    base::combine(map, f, acc + four * width, (step - four) * width, false, q[1], s);
+    return step;
   }
-  static KM_COLD void close(const F& f, A* acc, i64 n, i64 width) {
-    bool open = n % run_elements != 0;
-    i64 count = n / run_elements;
-    for (int level = 0; count >> level; level++) {
-      if (!(count >> level & 1)) continue;
-      const A* left = acc + (1 + level) * width;
-      if (open) join(f, acc, left, width);
-      else __builtin_memcpy((void*)acc, (const void*)left, (usize)width * sizeof(A));
-      open = true;
-    }
+
+  // Combines the lanes of a chunk of n elements; the result is in slot 0.
+  static KM_COLD void close(const F& fold, A* acc, i64 n, i64 width) {
+    for (i64 step = L / 2; step > 0; step /= 2) join(fold, acc, acc + step * width, smaller(step, n - step) * width);
   }
 };
-
-template <bool Ordered, class Map, int K, int N, class F, class... I> struct tree_of;
-template <class Map, int K, int N, class F, class... I>
-struct tree_of<false, Map, K, N, F, I...> : lane_tree<Map, K, N, F, I...> {};
-template <class Map, int K, int N, class F, class... I>
-struct tree_of<true, Map, K, N, F, I...> : ordered_tree<Map, K, N, F, I...> {};
 
 }  // namespace km

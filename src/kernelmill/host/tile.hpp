@@ -5,7 +5,6 @@
 namespace km {
 
 constexpr i64 tile_bytes = 16384;
-constexpr i64 clamp(i64 x, i64 low, i64 high) { return x < low ? low : (x > high ? high : x); }
 
 // Rows of a tile are adjacent in the transposed operand; four lines of them make a miss worth its while.
 constexpr i64 tile_rows(i64 size) { return clamp(256 / size, 8, 128); }

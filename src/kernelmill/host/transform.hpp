@@ -15,13 +15,6 @@ namespace km {
 
 constexpr i64 task_elements = 32768;
 
-template <class... T>
-constexpr i64 max_of(T... sizes) {
-  i64 most = 0;
-  ((most = (i64)sizes > most ? (i64)sizes : most), ...);
-  return most;
-}
-
 // An operator and its quick form, which is right unless its member `far` is set afterwards (near.hpp).
 template <class Exact, class Near>
 struct guarded {

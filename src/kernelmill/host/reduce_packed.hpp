@@ -1,0 +1,64 @@
+// reduce_packed.hpp - several folds with vector forms over one contiguous sequence: each register of elements is read once.
+// A single fold, and folds without vector forms, are in reduce_tree.hpp.
+#pragma once
+#include "reduce_tree.hpp"
+
+namespace km {
+
+// The lanes of fold number K; T is its lane_tree.
+template <int K, class F, class T>
+struct packed_lanes {
+  typedef typename T::word V __attribute__((vector_size(KM_VECTOR_BYTES)));
+  V lane[T::registers];
+  const F& f;
+
+  KM_INL explicit packed_lanes(const F& fold) : f(fold) {}
+  static KM_INL V load(const char* at, int r) {
+    V v;
+    __builtin_memcpy(&v, at + r * KM_VECTOR_BYTES, KM_VECTOR_BYTES);
+    return v;
+  }
+  KM_INL void seed(const char* at, int r) { lane[r] = load(at, r); }
+  KM_INL void fold(const char* at, int r) { lane[r] = f.vec(lane[r], load(at, r)); }
+  // The elements after the whole blocks, and the tree.
+  template <class Map, class R>
+  KM_INL typename T::A finish(const Map& map, i64 n, const R& from) const {
+    alignas(64) typename T::A acc[T::L];
+    __builtin_memcpy(acc, lane, sizeof(acc));
+    return T::rest(map, f, acc, n / T::L * T::L, n, from);
+  }
+};
+
+template <class... L> struct packed_bank;
+template <int... K, class... F, class... T>
+struct packed_bank<packed_lanes<K, F, T>...> : packed_lanes<K, F, T>... {
+  KM_INL explicit packed_bank(const F&... f) : packed_lanes<K, F, T>(f)... {}
+
+  // n elements, n at least the number of lanes L, of which `block` bytes are one round.
+  KM_INL void fold_all(const char* at, i64 rounds, int registers) {
+    KM_UNROLL_ALL
+    for (int r = 0; r < registers; r++) (packed_lanes<K, F, T>::seed(at, r), ...);
+    for (; --rounds > 0;) {
+      at += registers * KM_VECTOR_BYTES;
+      KM_UNROLL_ALL
+      for (int r = 0; r < registers; r++) (packed_lanes<K, F, T>::fold(at, r), ...);
+    }
+  }
+  template <class Map, class R>
+  static KM_HOT void each_whole(const Map& map, const F&... f, typename T::A*... to, i64 count, i64 n, const char* at, i64 step) {
+    constexpr i64 lanes = min_of(T::L...);
+    constexpr int registers = (int)min_of(T::registers...);
+    for (i64 row = 0; row < count; row++, at += step) {
+      const R from(at, 0);
+      if (n < lanes) {
+        ((to[row] = T::whole(map, f, n, from)), ...);
+        continue;
+      }
+      packed_bank bank(f...);
+      bank.fold_all(at, n / lanes, registers);
+      ((to[row] = bank.packed_lanes<K, F, T>::finish(map, n, from)), ...);
+    }
+  }
+};
+
+}  // namespace km
