@@ -76,8 +76,14 @@ def run_block(block, namespace, name):
     return shown.getvalue()
 
 
-def run_doctest(block, namespace, name):
-    case = doctest.DocTestParser().get_doctest(block.text, namespace, name, name, block.line - 1)
+def run_doctest(block, namespace, name, texts):
+    """Run one block of examples; `texts` keeps their lines, for blocks that use its functions."""
+    label = f"{name}:{block.line}"
+    case = doctest.DocTestParser().get_doctest(block.text, namespace, label, name, block.line - 1)
+    for index, example in enumerate(case.examples):
+        lines = example.source.splitlines(keepends=True)
+        file = f"<doctest {label}[{index}]>"
+        texts[file] = (len(example.source), None, lines, file)
     report = io.StringIO()
     runner = doctest.DocTestRunner(optionflags=OPTIONS, verbose=False)
     runner.run(case, out=report.write, clear_globs=False)
@@ -96,7 +102,7 @@ def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
         lines[block.line - 1 : block.line - 1 + block.text.count("\n")] = block.text.splitlines()
     # Error texts show the user's line, so the page must be found under its name as a file would.
     entry = (len(text), None, [f"{line}\n" for line in lines], name)
-    monkeypatch.setitem(linecache.cache, name, entry)
+    monkeypatch.setattr(linecache, "cache", {**linecache.cache, name: entry})
     namespace, printed = {"__name__": f"page_{page.stem.replace('-', '_')}"}, ""
     for block in found:
         if block.info == "text output":
@@ -104,7 +110,7 @@ def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
         elif block in code:
             printed = run_block(block, namespace, name)
         elif block.info == "python":
-            run_doctest(block, namespace, name)
+            run_doctest(block, namespace, name, linecache.cache)
     km.set_default_device(None)
 
 
@@ -120,7 +126,7 @@ def test_every_fence_says_what_it_holds():
 
 def test_the_checks_of_this_file_fail_when_they_should():
     with pytest.raises(AssertionError, match="Expected:"):
-        run_doctest(Block("python", ">>> 1 + 1\n3\n", 1), {}, "<page>")
+        run_doctest(Block("python", ">>> 1 + 1\n3\n", 1), {}, "<page>", {})
     with pytest.raises(ZeroDivisionError):
         run_block(Block("python", "1 // 0\n", 1), {}, "<page>")
     with pytest.raises(AssertionError, match="not closed"):
