@@ -63,9 +63,8 @@ void map(T* out, i64 n, int threads, bool streams, F f) {
 template <class A, class F>
 A total(i64 n, int threads, F f) {
   std::vector<A> sums(threads * 16);
-  parts(n, threads, [&](i64 begin, i64 end, int me) {
+  parts(n, threads, [&sums, f](i64 begin, i64 end, int me) {
     A sum = 0;
-#pragma omp simd reduction(+ : sum)
     for (i64 i = begin; i < end; i++) sum += f(i);
     sums[me * 16] = sum;
   });
@@ -77,9 +76,8 @@ A total(i64 n, int threads, F f) {
 template <class T>
 T largest(const T* x, i64 n, int threads) {
   std::vector<T> found(threads * 16, std::numeric_limits<T>::lowest());
-  parts(n, threads, [&](i64 begin, i64 end, int me) {
+  parts(n, threads, [&found, x](i64 begin, i64 end, int me) {
     T most = std::numeric_limits<T>::lowest();
-#pragma omp simd reduction(max : most)
     for (i64 i = begin; i < end; i++) most = x[i] > most ? x[i] : most;
     found[me * 16] = most;
   });
@@ -91,9 +89,8 @@ void statistics(const T* x, T* out, i64 n, int threads) {
   struct Part { T sum, least, most; char pad[64]; };
   T high = std::numeric_limits<T>::max(), low = std::numeric_limits<T>::lowest();
   std::vector<Part> found(threads, Part{0, high, low, {}});
-  parts(n, threads, [&](i64 begin, i64 end, int me) {
+  parts(n, threads, [=, &found](i64 begin, i64 end, int me) {
     T sum = 0, least = high, most = low;
-#pragma omp simd reduction(+ : sum) reduction(min : least) reduction(max : most)
     for (i64 i = begin; i < end; i++) {
       sum += x[i];
       least = x[i] < least ? x[i] : least;
