@@ -37,6 +37,8 @@ _EFFECTS: Final[Mapping[str, tuple[int, int]]] = {
     "for": (0, 0),
 }
 
+# the start of a value that takes nothing from the stack
+_PUSHES: Final = frozenset(("const", "load", "null"))
 # what an assignment is made of, up to its last store
 _GLUES: Final = frozenset(("again", "function", "inplace", "pop", "store", "swap", "unpack"))
 
@@ -110,7 +112,8 @@ def _join_tails(blocks: dict[int, Block], shapes: Mapping[int, str]) -> None:
     for at, block in ends.items():
         start, here = 0, at
         for cut, key in enumerate(_keys(block, shapes[at])):
-            if key not in wanted or _glued(block, cut):
+            arm = cut == 0 and "v" in shapes[at] and block.tail[0].kind in _PUSHES
+            if key not in wanted or arm or _glued(block, cut):
                 continue
             known = home.get(key)
             # New blocks have negative numbers: no instruction starts there.

@@ -192,19 +192,6 @@ class _Reducer:
         self._append(node, copy.deepcopy(after))
         return True
 
-    def twins(self, at: int) -> bool:
-        """Give each side of a test its own copy of a value that both push."""
-        node = self._node(at)
-        if not isinstance(node.end, Test) or node.end.true != node.end.false:
-            return False
-        side = self._node(node.end.true.to)
-        if not side.depth and not side.stack:
-            return False
-        fresh = self._fresh()
-        self._graph.nodes[fresh] = copy.deepcopy(side)
-        node.end = replace(node.end, false=node.end.false._replace(to=fresh))
-        return True
-
     def _fresh(self) -> int:
         """Return a number for a new node."""
         return min(0, *self._graph.nodes) - 1
@@ -503,7 +490,6 @@ _RULES: Final[Sequence[_Rule]] = (
     _Reducer.skip,
     _Reducer.sequence,
     _Reducer.drop,
-    _Reducer.twins,
     _Reducer.chain,
     _Reducer.condition,
     _Reducer.choice,

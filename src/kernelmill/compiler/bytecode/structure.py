@@ -31,7 +31,7 @@ from kernelmill.compiler.bytecode.refusal import UnknownShapeError
 from kernelmill.compiler.bytecode.trees import joined, negated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 __all__ = ["statements"]
 
@@ -97,16 +97,13 @@ class _Writer:
             if self._left < 0:
                 raise UnknownShapeError("loops that are left in too many ways")
             if self._back[at] and not opened and not isinstance(self._nodes[at].end, Next):
-                part, to = self._while(at, ways)
-            else:
-                part, to = self._node(at, ways)
+                return [*written, *self._while(at, ways)]
+            part, following = self._node(at, ways)
             opened = False
             written += part
-            following = None
-            if to is not None:
-                jump = ways.jump(to)
-                written += jump or []
-                following = to if jump is None else None
+            jump = None if following is None else ways.jump(following)
+            if jump is not None:
+                return [*written, *jump]
         return written
 
     def _go(self, to: int, ways: _Ways) -> list[ast.stmt]:
@@ -137,8 +134,7 @@ class _Writer:
                     self._alone(to)
                 return body, to
             case Enter(iterable, to):
-                loop, follows = self._for(iterable, to, ways)
-                return [*body, loop], follows
+                return [*body, *self._for(iterable, to, ways)], None
             case Test() as test:
                 choice, follows = self._if(at, test, ways)
                 return [*body, *choice], follows
@@ -173,45 +169,53 @@ class _Writer:
 
     # --- loops ------------------------------------------------------------------------------------
 
-    def _while(self, at: int, ways: _Ways) -> tuple[list[ast.stmt], int | None]:
-        """Return the loop whose head is a node, and what follows it."""
+    def _while(self, at: int, ways: _Ways) -> list[ast.stmt]:
+        """Return the loop whose head is a node, and all that follows it."""
         node, inside = self._nodes[at], self._inside(at)
-        self._open.add(at)
         test, body, done = _loop_test(node, inside)
-        for out in self._outs(at, inside, done):
-            inner = _Ways(on=at, again=at, out=out)
-            try:
-                if body is None:
-                    content = self.write(at, inner, opened=True)
-                else:
-                    content = self._go(body, inner)
-                otherwise = self._otherwise(done, out, ways)
-            except UnknownShapeError:
-                continue
-            self._open.remove(at)
-            loop = ast.While(test, _block(content), otherwise)
-            follows = done if out is None else out
-            return [joined(loop, test, test)], self._behind(follows, at, ways)
-        self._open.remove(at)
-        raise UnknownShapeError("a loop that is left in several ways")
 
-    def _for(self, iterable: ast.expr, at: int, ways: _Ways) -> tuple[ast.stmt, int | None]:
-        """Return the loop over an iterable, and what follows it."""
+        def write(out: int | None) -> ast.stmt:
+            inner = _Ways(on=at, again=at, out=out)
+            if body is None:
+                content = self.write(at, inner, opened=True)
+            else:
+                content = self._go(body, inner)
+            otherwise = self._otherwise(done, out, ways)
+            return joined(ast.While(test, _block(content), otherwise), test, test)
+
+        return self._loop(at, inside, done, ways, write)
+
+    def _for(self, iterable: ast.expr, at: int, ways: _Ways) -> list[ast.stmt]:
+        """Return the loop over an iterable, and all that follows it."""
         end = self._nodes[at].end
         if not isinstance(end, Next) or len(self._forward[at]) != 1:
             raise UnknownShapeError("an iterator outside of a for loop")
-        self._open.add(at)
-        for out in self._outs(at, self._inside(at), end.done):
-            try:
-                content = self._go(end.body, _Ways(on=at, again=at, out=out))
-                otherwise = self._otherwise(end.done, out, ways)
-            except UnknownShapeError:
-                continue
-            self._open.remove(at)
+
+        def write(out: int | None) -> ast.stmt:
+            content = self._go(end.body, _Ways(on=at, again=at, out=out))
+            otherwise = self._otherwise(end.done, out, ways)
             loop = ast.For(copy.deepcopy(end.target), iterable, _block(content), otherwise)
-            follows = end.done if out is None else out
-            return joined(loop, end.target, iterable), self._behind(follows, at, ways)
-        self._open.remove(at)
+            return joined(loop, end.target, iterable)
+
+        return self._loop(at, self._inside(at), end.done, ways, write)
+
+    def _loop(
+        self,
+        at: int,
+        inside: set[int],
+        done: int | None,
+        ways: _Ways,
+        write: Callable[[int | None], ast.stmt],
+    ) -> list[ast.stmt]:
+        """Return a loop and what follows it, with `break` leading to the first node that fits."""
+        for out in self._outs(at, inside, done):
+            self._open.add(at)
+            try:
+                loop = write(out)
+                self._open.remove(at)
+                return [loop, *self._behind(done if out is None else out, at, ways)]
+            except UnknownShapeError:
+                self._open.discard(at)
         raise UnknownShapeError("a loop that is left in several ways")
 
     def _inside(self, head: int) -> set[int]:
@@ -253,11 +257,16 @@ class _Writer:
             return []
         return self._go(done, replace(ways, on=out))
 
-    def _behind(self, to: int | None, head: int, ways: _Ways) -> int | None:
-        """Return the node behind a loop after checking that it can stand there."""
-        if to is not None and ways.jump(to) is None and not self._dominates(head, to):
+    def _behind(self, to: int | None, head: int, ways: _Ways) -> list[ast.stmt]:
+        """Return what follows a loop: the way to a node, or the node when it can stand there."""
+        if to is None:
+            return []
+        jump = ways.jump(to)
+        if jump is not None:
+            return jump
+        if not self._dominates(head, to):
             self._alone(to)
-        return to
+        return self.write(to, ways)
 
 
 def _loop_test(node: Node, inside: set[int]) -> tuple[ast.expr, int | None, int | None]:
