@@ -1,7 +1,7 @@
 """Runs what the documentation shows: Python blocks, doctests, outputs; checks links and names.
 
 A page is one namespace, run in an empty directory. ```python blocks are executed, as doctests when
-they hold `>>>`; a ```text output block that follows one is what it prints; other blocks are not run.
+they hold `>>>`; a ```text output block that follows one is what it prints; others are not run.
 """
 
 from __future__ import annotations
