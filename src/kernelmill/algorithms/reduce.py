@@ -263,7 +263,7 @@ class _Signature:
     inputs: tuple[tuple[Any, layouts.Pattern], ...]
     outputs: tuple[DType | StructType, ...]
     form: layouts.Form
-    inits: tuple[bool, ...]
+    folds: tuple[tuple[str, bool, bool], ...]
 
 
 def _prepare(request: _Request, inputs: tuple[Any, ...], out: Any) -> Bound:
@@ -381,13 +381,13 @@ def _built(
 ) -> Built:
     scope = Scope(tuple(f.combine for f in folds) + ((mapped,) if mapped else ()))
     inputs = tuple((a.type, p) for a, p in zip(given, layout.patterns, strict=True))
-    inits = tuple(f.init is not None for f in folds)
+    ways = tuple((_well_known(f), f.ordered, f.init is not None) for f in folds)
     program = element_program([a.type for a in given], mapped, folds)
     names = "+".join(f.op.name for f in folds)
     types = ", ".join(f"{type_} {pattern}" for type_, pattern in inputs)
     flops = sum(count_flops(f.combine.translation.program) for f in folds)
     return build(
-        _Signature(scope.operators, inputs, tuple(stored), layout.form, inits),
+        _Signature(scope.operators, inputs, tuple(stored), layout.form, ways),
         "reduce",
         scope,
         Cost(
@@ -404,6 +404,11 @@ def _built(
     )
 
 
+def _well_known(fold: Fold) -> str:
+    """Return the name of a well-known operator, for which the host has vector forms, else ""."""
+    return fold.op.name if WELL_KNOWN.get(fold.op.name) is fold.op else ""
+
+
 def _fold_texts(
     folds: Sequence[Fold], stored: Sequence[DType | StructType], scope: Scope
 ) -> list[FoldText]:
@@ -411,7 +416,7 @@ def _fold_texts(
     for fold, out, offset in zip(folds, stored, scope.offsets, strict=False):
         texts.append(
             FoldText(
-                fold.op.name if WELL_KNOWN.get(fold.op.name) is fold.op else "",
+                _well_known(fold),
                 storing(fold.combine.translation.program, [fold.accumulator]),
                 fold.finish(out),
                 fold.accumulator,
