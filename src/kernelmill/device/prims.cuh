@@ -1,0 +1,256 @@
+// prims.cuh - what device code takes from the compiler and the chip: integer types, function attributes, conversions of
+// half precision, 16-byte packets, atomics with order and scope, and votes.  The only file with assembly or atomic
+// built-ins; header-free, for NVRTC 12.8 and later, sm_75 and later.  What is built on it: base.cuh, warp.cuh, block.cuh.
+#pragma once
+
+#if !defined(__CUDACC_RTC__)
+#error "prims.cuh is written for NVRTC"
+#endif
+
+// On free functions and on members alike; an operator must end up inside the loop that calls it.
+#define KM_INL __device__ __forceinline__
+#define KM_HOT __device__ __noinline__
+#define KM_COLD __device__ __noinline__
+#define KM_TABLE static __device__ constexpr
+#define KM_R __restrict__
+#define KM_EXPORT extern "C" __global__
+#define KM_LIKELY(x) __builtin_expect(!!(x), 1)
+#define KM_UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define KM_UNROLL_ALL _Pragma("unroll")
+#define KM_IVDEP
+
+namespace km {
+
+typedef signed char i8;
+typedef unsigned char u8;
+typedef short i16;
+typedef unsigned short u16;
+typedef int i32;
+typedef unsigned int u32;
+typedef long i64;
+typedef unsigned long u64;
+typedef float f32;
+typedef double f64;
+typedef unsigned long usize;
+typedef unsigned long uptr;
+
+static_assert(sizeof(i64) == 8 && sizeof(void*) == 8, "unsupported data model");
+
+// The bits of one value seen as another type of the same size.
+template <class To, class From>
+KM_INL To bit_cast(const From& value) {
+  static_assert(sizeof(To) == sizeof(From), "bit_cast keeps the size");
+  return __builtin_bit_cast(To, value);
+}
+
+// ---- half precision: the chip's conversions, rounded once to nearest even --------------------------------------------------
+
+KM_INL u16 f16_bits_of(f32 value) {
+  u16 bits;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  return bits;
+}
+KM_INL u16 f16_bits_of(f64 value) {
+  u16 bits;
+  asm("cvt.rn.f16.f64 %0, %1;" : "=h"(bits) : "d"(value));
+  return bits;
+}
+KM_INL f32 f32_of_f16_bits(u16 bits) {
+  f32 value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+  return value;
+}
+KM_INL u16 bf16_bits_of(f32 value) {
+#if __CUDA_ARCH__ >= 800
+  u16 bits;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  return bits;
+#else
+  const u32 x = bit_cast<u32>(value), nearest = (x + 0x7fffu + ((x >> 16) & 1u)) >> 16;
+  return (u16)((x & 0x7fffffffu) > 0x7f800000u ? 0x7fffu : nearest);
+#endif
+}
+
+// ---- where a thread is -------------------------------------------------------------------------------------------------
+
+constexpr int warp_size = 32;
+constexpr u32 full_warp = 0xffffffffu;
+
+KM_INL u32 lane_id() {
+  u32 lane;
+  asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return lane;
+}
+// Position in the block, x fastest.
+KM_INL u32 thread_rank() { return (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x; }
+KM_INL u32 block_threads() { return blockDim.x * blockDim.y * blockDim.z; }
+KM_INL void block_barrier() { __syncthreads(); }
+KM_INL void warp_barrier(u32 lanes = full_warp) { __syncwarp(lanes); }
+
+// ---- votes --------------------------------------------------------------------------------------------------------------
+
+KM_INL bool vote_any(bool test, u32 lanes = full_warp) { return __any_sync(lanes, test) != 0; }
+KM_INL bool vote_all(bool test, u32 lanes = full_warp) { return __all_sync(lanes, test) != 0; }
+KM_INL u32 ballot(bool test, u32 lanes = full_warp) { return __ballot_sync(lanes, test); }
+// The lanes that hold the same value as this one.
+KM_INL u32 match_any(u32 value, u32 lanes = full_warp) { return __match_any_sync(lanes, value); }
+KM_INL u32 match_any(u64 value, u32 lanes = full_warp) { return __match_any_sync(lanes, (unsigned long long)value); }
+KM_INL u32 active_lanes() { return __activemask(); }
+
+// ---- 16-byte packets ------------------------------------------------------------------------------------------------------
+
+struct __align__(16) packet {
+  u32 word[4];
+};
+
+// Plain access; `from` and `to` are multiples of 16.
+KM_INL packet load_packet(const void* from) { return *(const packet*)from; }
+KM_INL void store_packet(void* to, packet value) { *(packet*)to = value; }
+// Read once, written by nobody while the kernel runs: past L1, through the read-only path.
+KM_INL packet load_packet_once(const void* from) {
+  packet p;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(p.word[0]), "=r"(p.word[1]), "=r"(p.word[2]), "=r"(p.word[3])
+               : "l"(from));
+  return p;
+}
+// Written once, not read again soon.
+KM_INL void store_packet_once(void* to, packet p) {
+  asm volatile("st.global.cs.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(p.word[0]), "r"(p.word[1]), "r"(p.word[2]),
+               "r"(p.word[3])
+               : "memory");
+}
+
+// ---- atomics ----------------------------------------------------------------------------------------------------------------
+
+// Order and scope are template arguments: the built-ins take constants.
+enum order : int {
+  relaxed = __NV_ATOMIC_RELAXED,
+  acquire = __NV_ATOMIC_ACQUIRE,
+  release = __NV_ATOMIC_RELEASE,
+  acquire_release = __NV_ATOMIC_ACQ_REL,
+  sequential = __NV_ATOMIC_SEQ_CST,
+};
+enum scope : int {
+  block_scope = __NV_THREAD_SCOPE_BLOCK,
+  device_scope = __NV_THREAD_SCOPE_DEVICE,
+  system_scope = __NV_THREAD_SCOPE_SYSTEM,
+};
+
+// The order of the read half of an operation: what a failed exchange may have.
+template <int Order>
+constexpr int reading = Order == release ? int(relaxed) : (Order == acquire_release ? int(acquire) : Order);
+
+template <int Order = acquire, int Scope = device_scope, class T>
+KM_INL T atomic_load(const T* from) {
+  T value;
+  __nv_atomic_load(const_cast<T*>(from), &value, Order, Scope);
+  return value;
+}
+template <int Order = release, int Scope = device_scope, class T>
+KM_INL void atomic_store(T* to, T value) {
+  __nv_atomic_store(to, &value, Order, Scope);
+}
+template <int Order = relaxed, int Scope = device_scope, class T>
+KM_INL T atomic_exchange(T* at, T value) {
+  T before;
+  __nv_atomic_exchange(at, &value, &before, Order, Scope);
+  return before;
+}
+// Replaces `expected` by `value`; on failure `expected` becomes what was found.
+template <int Order = relaxed, int Scope = device_scope, int Failed = reading<Order>, class T>
+KM_INL bool atomic_compare_exchange(T* at, T& expected, T value) {
+  return __nv_atomic_compare_exchange(at, &expected, &value, false, Order, Failed, Scope);
+}
+
+// The unsigned type of so many bytes.
+template <int Bytes> struct word_of;
+template <> struct word_of<1> { typedef u8 type; };
+template <> struct word_of<2> { typedef u16 type; };
+template <> struct word_of<4> { typedef u32 type; };
+template <> struct word_of<8> { typedef u64 type; };
+
+// at = f(at), for any function and any type of 2, 4 or 8 bytes, and for one byte inside its word; returns the old value.
+template <int Order = relaxed, int Scope = device_scope, class T, class F>
+KM_INL T atomic_update(T* at, F f) {
+  if constexpr (sizeof(T) == 1) {
+    u32* word = (u32*)((uptr)at & ~uptr(3));
+    const u32 shift = 8 * (u32)((uptr)at & 3);
+    u32 seen = atomic_load<relaxed, Scope>(word), next;
+    do {
+      const T made = f(bit_cast<T>((u8)(seen >> shift)));
+      next = (seen & ~(0xffu << shift)) | ((u32)bit_cast<u8>(made) << shift);
+    } while (!atomic_compare_exchange<Order, Scope>(word, seen, next));
+    return bit_cast<T>((u8)(seen >> shift));
+  } else {
+    typedef typename word_of<sizeof(T)>::type word;
+    word seen = atomic_load<relaxed, Scope>((word*)at);
+    while (!atomic_compare_exchange<Order, Scope>((word*)at, seen, bit_cast<word>(T(f(bit_cast<T>(seen)))))) {
+    }
+    return bit_cast<T>(seen);
+  }
+}
+
+// Where the chip adds T by itself; integers wrap, so a signed sum is the unsigned one.
+template <class T> struct adds { static constexpr int how = 0; };
+template <> struct adds<i32> { static constexpr int how = 1; };
+template <> struct adds<u32> { static constexpr int how = 1; };
+template <> struct adds<i64> { static constexpr int how = 1; };
+template <> struct adds<u64> { static constexpr int how = 1; };
+template <> struct adds<f32> { static constexpr int how = 2; };
+template <> struct adds<f64> { static constexpr int how = 2; };
+
+template <int Order = relaxed, int Scope = device_scope, class T>
+KM_INL T atomic_add(T* at, T value) {
+  if constexpr (adds<T>::how == 1) {
+    typedef typename word_of<sizeof(T)>::type word;
+    return T(__nv_atomic_fetch_add((word*)at, (word)value, Order, Scope));
+  } else if constexpr (adds<T>::how == 2) {
+    return __nv_atomic_fetch_add(at, value, Order, Scope);
+  } else {
+    return atomic_update<Order, Scope>(at, [value](T old) { return T(old + value); });
+  }
+}
+template <int Order = relaxed, int Scope = device_scope, class T>
+KM_INL T atomic_min(T* at, T value) {
+  if constexpr (adds<T>::how == 1) return __nv_atomic_fetch_min(at, value, Order, Scope);
+  else return atomic_update<Order, Scope>(at, [value](T old) { return value < old ? value : old; });
+}
+template <int Order = relaxed, int Scope = device_scope, class T>
+KM_INL T atomic_max(T* at, T value) {
+  if constexpr (adds<T>::how == 1) return __nv_atomic_fetch_max(at, value, Order, Scope);
+  else return atomic_update<Order, Scope>(at, [value](T old) { return old < value ? value : old; });
+}
+template <int Order = relaxed, int Scope = device_scope, class T>
+KM_INL T atomic_and(T* at, T value) {
+  if constexpr (adds<T>::how == 1) return __nv_atomic_fetch_and(at, value, Order, Scope);
+  else return atomic_update<Order, Scope>(at, [value](T old) { return T(old & value); });
+}
+template <int Order = relaxed, int Scope = device_scope, class T>
+KM_INL T atomic_or(T* at, T value) {
+  if constexpr (adds<T>::how == 1) return __nv_atomic_fetch_or(at, value, Order, Scope);
+  else return atomic_update<Order, Scope>(at, [value](T old) { return T(old | value); });
+}
+template <int Order = relaxed, int Scope = device_scope, class T>
+KM_INL T atomic_xor(T* at, T value) {
+  if constexpr (adds<T>::how == 1) return __nv_atomic_fetch_xor(at, value, Order, Scope);
+  else return atomic_update<Order, Scope>(at, [value](T old) { return T(old ^ value); });
+}
+template <int Order = acquire_release, int Scope = device_scope>
+KM_INL void fence() {
+  __nv_atomic_thread_fence(Order, Scope);
+}
+
+// 16 bytes as one: what is read was written together.  Relaxed, device scope; both are multiples of 16.
+KM_INL void load_both(const void* from, u64& a, u64& b) {
+  asm volatile("{ .reg .b128 r; ld.relaxed.gpu.global.b128 r, [%2]; mov.b128 {%0, %1}, r; }"
+               : "=l"(a), "=l"(b)
+               : "l"(from)
+               : "memory");
+}
+KM_INL void store_both(void* to, u64 a, u64 b) {
+  asm volatile("{ .reg .b128 r; mov.b128 r, {%1, %2}; st.relaxed.gpu.global.b128 [%0], r; }" ::"l"(to), "l"(a), "l"(b)
+               : "memory");
+}
+
+}  // namespace km
