@@ -111,10 +111,16 @@ def test_python_integers_are_checked_against_what_they_meet(place: str) -> None:
     def plus(p: Any, q: Any) -> Any:
         return p + q
 
+    def outer(p: Any, q: Any) -> Any:
+        def inner(r: Any) -> Any:
+            return p + r
+
+        return inner(q)
+
     ops = {
         "itself": lambda a, b: a + b,
         "called": lambda a, b: plus(a, b),
-        "nested": lambda a, b: (lambda c: a + c)(b),
+        "nested": outer,
     }
     x = np.arange(3, dtype=np.int8)
     same(km.transform((x, 127), ops[place]), x + np.int8(127))
