@@ -11,7 +11,10 @@ import doctest
 import inspect
 import io
 import linecache
+import os
 import re
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -121,7 +124,7 @@ def test_every_fence_says_what_it_holds():
     }  # fmt: skip
     for page in PAGES:
         assert {b.info for b in blocks_of(page.read_text())} <= known, name_of(page)
-        assert not re.search(r"^\s+```", page.read_text(), re.MULTILINE), name_of(page)
+        assert not re.search(r"^[ \t]+```", page.read_text(), re.MULTILINE), name_of(page)
 
 
 def test_the_checks_of_this_file_fail_when_they_should():
@@ -184,6 +187,36 @@ def test_every_page_can_be_reached_from_the_readme():
         waiting += [(page.parent / link).resolve() for link in links]
     decisions = {page for page in PAGES if page.parent.name == "adr"}
     assert [name_of(page) for page in PAGES if page not in seen | decisions] == []
+
+
+# ----------------------------------------------------------------------------- the architecture
+
+ARCHITECTURE = ROOT / "docs/explanation/architecture.md"
+RECORD = """
+import sys
+import numpy as np, kernelmill as km
+x, entered = np.float32([1, 2]), set()
+sys.setprofile(lambda frame, event, _: entered.add(frame.f_code.co_filename))
+km.transform(x, lambda v: 2 * v)
+sys.setprofile(None)
+print("\\n".join(entered))
+"""
+
+
+def test_the_call_that_is_followed_goes_through_the_files_that_are_named(tmp_path):
+    text = ARCHITECTURE.read_text()
+    followed = text.partition("## One call, followed")[2].partition("\n## ")[0]
+    links = re.findall(r"\]\((\.\./\.\./src/[^)#]+\.py)\)", followed)
+    named = {str((ARCHITECTURE.parent / link).resolve()) for link in links}
+    program = tmp_path / "program.py"
+    program.write_text(RECORD)
+    environment = {**os.environ, "KERNELMILL_CACHE_DIR": str(tmp_path / "cache")}
+    run = [sys.executable, program]
+    done = subprocess.run(run, env=environment, capture_output=True, text=True, check=True)
+    # Only one of the two native paths is taken, and nobody listens to the events.
+    optional = {str(ROOT / "src/kernelmill" / name) for name in ("_native_py.py", "events.py")}
+    assert len(named) > 20
+    assert named - optional <= set(done.stdout.splitlines())
 
 
 # ----------------------------------------------------------------------------- the reference
