@@ -14,7 +14,7 @@ from kernelmill.dtypes import DType, Type, storage
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["GUARDED", "HOST", "HOST_NEAR", "INFIX", "Dialect", "Family", "family_of"]
+__all__ = ["CUDA", "GUARDED", "HOST", "HOST_NEAR", "INFIX", "Dialect", "Family", "family_of"]
 
 # How a scalar type computes: bool, integers below 32 bits, signed and unsigned ones, and so on.
 Family: TypeAlias = Literal["bool", "small", "int", "uint", "float", "complex"]
@@ -149,4 +149,17 @@ HOST_NEAR: Final = replace(
     forms={**_FORMS, **{op: {"float": f"{op}_near"} for op in GUARDED}},
     headers={**HOST.headers, **{f"{op}_near": "near.hpp" for op in GUARDED}},
     base="near_trigonometry",
+)
+
+# The same files, with device/base.cuh in the place of base.hpp; nothing is contracted there, so
+# subtractions need no care, and the argument of a trigonometric function may always be huge.
+CUDA: Final = replace(
+    HOST,
+    name="cuda",
+    infinity={
+        "f32": "__int_as_float(0x7f800000)",
+        "f64": "__longlong_as_double(0x7ff0000000000000LL)",
+    },
+    nan={"f32": "__int_as_float(0x7fc00000)", "f64": "__longlong_as_double(0x7ff8000000000000LL)"},
+    side_by_side={},
 )
