@@ -164,8 +164,8 @@ def _link(
             linker.add_data(handle, kind, data, len(data), image.name or "image")
         linker.complete(handle)
         get = getattr(linker, f"get_linked_{output}")
-        data = b" " * getattr(linker, f"get_linked_{output}_size")(handle)
-        get(handle, data)
+        made = bytearray(getattr(linker, f"get_linked_{output}_size")(handle))
+        get(handle, made)
         log = _log(linker, handle, "info")
     except linker.nvJitLinkError as error:
         log = _log(linker, handle, "error")
@@ -177,7 +177,7 @@ def _link(
     finally:
         linker.destroy(handle)
     seconds = time.perf_counter() - start
-    data = data.rstrip(b"\0") if output == "ptx" else data
+    data = bytes(made).rstrip(b"\0") if output == "ptx" else bytes(made)
     return CudaImage(data, arch, output, bound_log(log.strip()), seconds, name, version)
 
 
@@ -185,6 +185,6 @@ def _log(linker: Any, handle: int, kind: str) -> str:  # Any: a module of the bi
     size = getattr(linker, f"get_{kind}_log_size")(handle)
     if not size:
         return ""
-    found: bytes = b" " * size
+    found = bytearray(size)
     getattr(linker, f"get_{kind}_log")(handle, found)
     return found.rstrip(b"\0").decode("utf-8", "replace")
