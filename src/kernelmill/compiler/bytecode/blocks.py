@@ -103,17 +103,19 @@ def _block(ops: Sequence[Op], start: int, leaders: set[int]) -> Block:
 def _join_tails(blocks: dict[int, Block], shapes: Mapping[int, str]) -> None:
     """Cut the blocks that end the function where expressions meet, and make equal tails one."""
     ends = {at: b for at, b in sorted(blocks.items()) if b.last.kind == "return"}
+    keys = {at: _keys(block, shapes[at]) for at, block in ends.items()}
     wanted: set[_Key] = set()
     for at, block in ends.items():
         if "v" in shapes[at]:
-            keys = _keys(block, shapes[at])
-            wanted.update(keys[cut] for cut in _cuts(block, shapes[at]))
+            wanted.update(keys[at][cut] for cut in _cuts(block, shapes[at]))
+    inner = {keys[at][cut] for at, b in ends.items() for cut in range(1, len(b.tail))}
     home: dict[_Key, int] = {}
     for at, block in ends.items():
         start, here = 0, at
-        for cut, key in enumerate(_keys(block, shapes[at])):
-            arm = cut == 0 and "v" in shapes[at] and block.tail[0].kind in _PUSHES
-            if key not in wanted or arm or _glued(block, cut):
+        for cut, key in enumerate(keys[at]):
+            # Two values that look the same are two arms, unless others run into one of them.
+            arm = cut == 0 and key not in inner and block.tail[0].kind in _PUSHES
+            if key not in wanted or _glued(block, cut) or (arm and "v" in shapes[at]):
                 continue
             known = home.get(key)
             # New blocks have negative numbers: no instruction starts there.
@@ -133,7 +135,7 @@ def _jump(block: Block, target: int) -> Op:
 
 def _keys(block: Block, shape: str) -> list[_Key]:
     """Return what each tail of a block does, with the stack it starts from."""
-    keys = []
+    keys: list[_Key] = []
     tail = tuple(op.key for op in block.tail)
     for index, op in enumerate(block.tail):
         keys.append((shape, tail[index:]))

@@ -30,6 +30,7 @@ __all__ = [
     "Test",
     "dominates",
     "dominators",
+    "drops",
     "postorder",
     "redirect",
     "successors",
@@ -42,6 +43,13 @@ class Hole(ast.expr):
     _fields = ("index",)
     index: int
 
+    @classmethod
+    def at(cls, index: int) -> Hole:
+        """Return the hole for a slot."""
+        hole = cls()
+        hole.index = index
+        return hole
+
 
 class Inplace(ast.stmt):
     """An augmented assignment whose left operand may still be a `Hole`."""
@@ -51,6 +59,15 @@ class Inplace(ast.stmt):
     left: ast.expr
     op: ast.operator
     value: ast.expr
+
+    @classmethod
+    def of(
+        cls, target: ast.Name, left: ast.expr, operator: ast.operator, value: ast.expr
+    ) -> Inplace:
+        """Return the statement `target operator= value`, where `left` is the target as read."""
+        made = cls()
+        made.target, made.left, made.op, made.value = target, left, operator, value
+        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,3 +277,10 @@ def dominates(above: int, at: int, idom: dict[int, int], rank: dict[int, int]) -
     while rank[at] > rank[above]:
         at = idom[at]
     return at == above
+
+
+def drops(statement: ast.stmt, slot: int) -> bool:
+    """Whether a statement throws a value of the stack away."""
+    if not isinstance(statement, ast.Expr) or not isinstance(statement.value, Hole):
+        return False
+    return statement.value.index == slot

@@ -12,6 +12,7 @@ import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
+from kernelmill.compiler.bytecode.chains import chain
 from kernelmill.compiler.bytecode.graph import (
     Edge,
     Entry,
@@ -25,6 +26,7 @@ from kernelmill.compiler.bytecode.graph import (
     Test,
     dominates,
     dominators,
+    drops,
     postorder,
     redirect,
     successors,
@@ -39,16 +41,15 @@ if TYPE_CHECKING:
 __all__ = ["reduce_graph"]
 
 _Tree = TypeVar("_Tree", bound=ast.AST)
-_Rule: TypeAlias = "Callable[[_Reducer, int], bool]"
+_Rule: TypeAlias = "Callable[[Reducer, int], bool]"
 
 
 def reduce_graph(graph: Graph) -> None:
     """Join nodes until no rule fits."""
-    reducer = _Reducer(graph)
-    while reducer.sweep(_RULES, apart=True):
-        pass
-    while reducer.sweep((_Reducer.rotated, *_RULES)) or reducer.sweep(_LATE_RULES):
-        pass
+    reducer = Reducer(graph)
+    for rules, apart in ((_RULES, True), ((Reducer.rotated, *_RULES), False)):
+        while reducer.sweep(rules, apart=apart) or reducer.sweep((Reducer.copy,), apart=apart):
+            pass
     for node in graph.nodes.values():
         if node.depth or node.stack:
             raise UnknownShapeError("an expression whose parts do not meet")
@@ -60,7 +61,7 @@ class _Filler(ast.NodeTransformer):
     def __init__(self, stack: Sequence[Entry]) -> None:
         self._stack = stack
 
-    def visit_Hole(self, node: Hole) -> ast.expr:  # noqa: N802 - the name that `ast` calls
+    def visit_Hole(self, node: Hole) -> ast.expr:
         entry = self._stack[node.index]
         if not isinstance(entry, ast.expr):
             raise UnknownShapeError("a comparison that is not continued")
@@ -86,7 +87,7 @@ def _dump(node: Node) -> str:
     return ast.dump(tree) if isinstance(tree, ast.AST) else ""
 
 
-class _Reducer:
+class Reducer:
     """The rules; each takes a node and says whether it changed the graph."""
 
     def __init__(self, graph: Graph) -> None:
@@ -129,7 +130,7 @@ class _Reducer:
         known = above in self._rank and at in self._rank
         return known and dominates(above, at, self._idom, self._rank)
 
-    def _node(self, at: int) -> Node:
+    def node(self, at: int) -> Node:
         return self._graph.nodes[at]
 
     def _entries(self) -> Counter[int]:
@@ -138,17 +139,17 @@ class _Reducer:
             self._known = self._graph.predecessors()
         return self._known
 
-    def _single(self, at: int) -> bool:
+    def single(self, at: int) -> bool:
         """Whether a node is entered by one edge only."""
         return self._entries()[at] == 1
 
-    def _same(self, one: Edge, other: Edge) -> bool:
+    def same(self, one: Edge, other: Edge) -> bool:
         """Whether two edges lead to the same place, or to equal ends of the function."""
         if one.keep != other.keep:
             return False
         if one.to == other.to:
             return True
-        a, b = self._node(one.to), self._node(other.to)
+        a, b = self.node(one.to), self.node(other.to)
         ends = isinstance(a.end, Give) and isinstance(b.end, Give) and a.depth == b.depth == 0
         if not ends or len(a.body) != len(b.body) or _dump(a) != _dump(b):
             return False
@@ -159,7 +160,7 @@ class _Reducer:
 
     def skip(self, at: int) -> bool:
         """Lead around a node that does nothing."""
-        node = self._node(at)
+        node = self.node(at)
         if not isinstance(node.end, Goto) or not node.empty or node.end.to == at:
             return False
         to = node.end.to
@@ -172,10 +173,10 @@ class _Reducer:
 
     def sequence(self, at: int) -> bool:
         """Append the only node that follows, when nothing else leads there."""
-        node = self._node(at)
-        if not isinstance(node.end, Goto) or not self._single(node.end.to):
+        node = self.node(at)
+        if not isinstance(node.end, Goto) or not self.single(node.end.to):
             return False
-        after = self._node(node.end.to)
+        after = self.node(node.end.to)
         if node.end.to == at or isinstance(after.end, Next):
             return False
         self._append(node, after)
@@ -183,10 +184,10 @@ class _Reducer:
 
     def copy(self, at: int) -> bool:
         """Append a copy of a node that several whole values were to share."""
-        node = self._node(at)
+        node = self.node(at)
         if not isinstance(node.end, Goto) or node.depth or not node.stack:
             return False
-        after = self._node(node.end.to)
+        after = self.node(node.end.to)
         if not isinstance(after.end, Give | Goto):
             return False
         self._append(node, copy.deepcopy(after))
@@ -215,9 +216,9 @@ class _Reducer:
 
     def drop(self, at: int) -> bool:
         """Leave a tested value behind at the test when the node that finds it throws it away."""
-        node = self._node(at)
+        node = self.node(at)
         top = node.depth - 1
-        if not node.body or not _drops(node.body[0], top) or at == self._graph.entry:
+        if not node.body or not drops(node.body[0], top) or at == self._graph.entry:
             return False
         sources = [n for n in self._graph.nodes.values() if at in successors(n.end)]
         edges = [edge for n in sources for edge in _edges(n) if edge.to == at]
@@ -237,15 +238,15 @@ class _Reducer:
 
     def _pure_test(self, edge: Edge, depth: int) -> Node | None:
         """Return the node behind an edge when all it does is one more test."""
-        node = self._node(edge.to)
+        node = self.node(edge.to)
         plain = not edge.keep and not node.loop and node.empty and node.depth == depth
-        if not plain or not isinstance(node.end, Test) or not self._single(edge.to):
+        if not plain or not isinstance(node.end, Test) or not self.single(edge.to):
             return None
         return node if edge.to not in self._guards else None
 
     def _open_test(self, at: int) -> Node | None:
         """Return a node that ends in a test which is ready to be joined."""
-        node = self._node(at)
+        node = self.node(at)
         if not isinstance(node.end, Test) or node.loop or node.end.true.to == node.end.false.to:
             return None
         test = node.end.test
@@ -270,11 +271,11 @@ class _Reducer:
         if inner is None or not isinstance(inner.end, Test):
             return False
         second = inner.end
-        if self._same(first.false, second.false):
+        if self.same(first.false, second.false):
             test = self._bool(ast.And(), first.test, second.test)
             node.end = Test(test, second.true, second.false)
             return True
-        if self._same(first.false, second.true) and not second.keeps:
+        if self.same(first.false, second.true) and not second.keeps:
             test = self._bool(ast.And(), first.test, negated(second.test))
             node.end = Test(test, second.false, second.true)
             return True
@@ -286,11 +287,11 @@ class _Reducer:
         if inner is None or not isinstance(inner.end, Test):
             return False
         second = inner.end
-        if self._same(first.true, second.true):
+        if self.same(first.true, second.true):
             test = self._bool(ast.Or(), first.test, second.test)
             node.end = Test(test, second.true, second.false)
             return True
-        if self._same(first.true, second.false) and not second.keeps:
+        if self.same(first.true, second.false) and not second.keeps:
             test = self._bool(ast.Or(), first.test, negated(second.test))
             node.end = Test(test, second.false, second.true)
             return True
@@ -321,10 +322,10 @@ class _Reducer:
         assert isinstance(true.end, Test)
         assert isinstance(false.end, Test)
         one, two = true.end, false.end
-        crossed = self._same(one.true, two.false) and self._same(one.false, two.true)
+        crossed = self.same(one.true, two.false) and self.same(one.false, two.true)
         if crossed and not one.keeps:
             one = Test(negated(one.test), one.false, one.true)
-        if not self._same(one.true, two.true) or not self._same(one.false, two.false):
+        if not self.same(one.true, two.true) or not self.same(one.false, two.false):
             return False
         test = joined(ast.IfExp(node.end.test, one.test, two.test), one.test, two.test)
         node.end = Test(test, one.true, one.false)
@@ -334,8 +335,8 @@ class _Reducer:
 
     def _leaf(self, edge: Edge, depth: int) -> tuple[ast.expr, int] | None:
         """Return the value that the node behind an edge pushes, and where it goes on."""
-        node = self._node(edge.to)
-        if edge.keep or node.body or not isinstance(node.end, Goto) or not self._single(edge.to):
+        node = self.node(edge.to)
+        if edge.keep or node.body or not isinstance(node.end, Goto) or not self.single(edge.to):
             return None
         pushes = node.depth == depth and len(node.stack) == depth + 1 and node.leaves_alone(depth)
         value = node.stack[-1] if pushes else None
@@ -372,76 +373,6 @@ class _Reducer:
         values = [*values, *rest]
         return joined(ast.BoolOp(op, values), values[0], values[-1])
 
-    # --- chained comparisons ----------------------------------------------------------------------
-
-    def chain(self, at: int) -> bool:
-        """Join `a < b`, whose right operand is kept, with the comparison that goes on from it."""
-        node = self._node(at)
-        right = node.stack[-1] if node.stack else None
-        if not isinstance(node.end, Test) or not isinstance(right, Right):
-            return False
-        end, base = node.end, len(node.stack) - 1
-        more = self._node(end.true.to)
-        continues = not end.true.keep and not more.body and self._single(end.true.to)
-        if not continues or more.depth != base + 1 or not more.leaves_alone(base):
-            return False
-        if isinstance(more.end, Test):
-            return self._chain_test(node, more, base)
-        return self._chain_value(node, more, base)
-
-    def _chain_test(self, node: Node, more: Node, base: int) -> bool:
-        """Join a comparison that decides where to go on, or that is followed by another."""
-        assert isinstance(node.end, Test)
-        assert isinstance(more.end, Test)
-        test, failed = more.end.test, node.end.false
-        start = _continued(test, base)
-        if start is None:
-            return False
-        inner = more.stack[base:]
-        if len(inner) == 1 and isinstance(inner[0], Right) and more.end.false == failed:
-            _prepend(start, node.end.test)
-            node.stack[-1] = inner[0]
-            node.end = more.end
-            return True
-        clean = self._node(failed.to)
-        dropped = len(clean.body) == 1 and _drops(clean.body[0], base) and clean.depth == base + 1
-        if inner or failed.keep or not dropped or len(clean.stack) != base:
-            return False
-        if not isinstance(clean.end, Goto) or not clean.leaves_alone(base):
-            return False
-        if not self._same(Edge(clean.end.to), more.end.false):
-            return False
-        _prepend(start, node.end.test)
-        node.stack.pop()
-        node.end = more.end
-        return True
-
-    def _chain_value(self, node: Node, more: Node, base: int) -> bool:
-        """Join a comparison whose value is pushed."""
-        assert isinstance(node.end, Test)
-        if not isinstance(more.end, Goto) or len(more.stack) != base + 1:
-            return False
-        value = more.stack[-1]
-        start = _continued(value, base) if isinstance(value, ast.expr) else None
-        clean = self._node(node.end.false.to)
-        kept = clean.stack[-1] if clean.stack else None
-        cleaned = (
-            node.end.false.keep
-            and clean.depth == base + 2
-            and len(clean.stack) == base + 1
-            and len(clean.body) == 1
-            and _drops(clean.body[0], base)
-            and isinstance(kept, Hole)
-            and kept.index == base + 1
-            and clean.leaves_alone(base)
-        )
-        if start is None or not cleaned or clean.end != more.end:
-            return False
-        _prepend(start, node.end.test)
-        node.stack[-1] = value
-        node.end = more.end
-        return True
-
     # --- loops ------------------------------------------------------------------------------------
 
     def rotated(self, at: int) -> bool:
@@ -450,7 +381,7 @@ class _Reducer:
         CPython writes `while t: body` as `if t: do body while t`; a `continue` jumps to the upper
         test. Both tests do the same and lead to the same places.
         """
-        upper = self._node(at)
+        upper = self.node(at)
         if not isinstance(upper.end, Test) or upper.loop or upper.depth != len(upper.stack):
             return False
         if upper.end.keeps or not upper.leaves_alone(upper.depth):
@@ -469,12 +400,12 @@ class _Reducer:
             return False
         same = lower.depth == len(lower.stack) == upper.depth and lower.leaves_alone(lower.depth)
         one, two = _oriented(upper.end), _oriented(lower.end)
-        if not same or not self._same(one.true, two.true) or not self._same(one.false, two.false):
+        if not same or not self.same(one.true, two.true) or not self.same(one.false, two.false):
             return False
         return ast.dump(one.test) == ast.dump(two.test)
 
     def _unite(self, at: int, other: int) -> None:
-        upper, lower = self._node(at), self._node(other)
+        upper, lower = self.node(at), self.node(other)
         if upper.body:
             fresh = self._fresh()
             head = Node(upper.depth, list(upper.stack), [], upper.end, loop=True)
@@ -487,22 +418,14 @@ class _Reducer:
 
 
 _RULES: Final[Sequence[_Rule]] = (
-    _Reducer.skip,
-    _Reducer.sequence,
-    _Reducer.drop,
-    _Reducer.chain,
-    _Reducer.condition,
-    _Reducer.choice,
-    _Reducer.value,
+    Reducer.skip,
+    Reducer.sequence,
+    Reducer.drop,
+    chain,
+    Reducer.condition,
+    Reducer.choice,
+    Reducer.value,
 )
-_LATE_RULES: Final[Sequence[_Rule]] = (_Reducer.copy,)
-
-
-def _drops(statement: ast.stmt, slot: int) -> bool:
-    """Whether a statement throws a value of the stack away."""
-    if not isinstance(statement, ast.Expr) or not isinstance(statement.value, Hole):
-        return False
-    return statement.value.index == slot
 
 
 def _edges(node: Node) -> tuple[Edge, ...]:
@@ -513,21 +436,3 @@ def _oriented(end: Test) -> Test:
     """Return the same test without a negation."""
     test, negative = positive(end.test)
     return Test(test, end.false, end.true) if negative else end
-
-
-def _continued(test: ast.expr, slot: int) -> ast.Compare | None:
-    """Return the comparison at the start of a test that takes its left operand from a slot."""
-    while isinstance(test, ast.BoolOp):
-        test = test.values[0]
-    if not isinstance(test, ast.Compare) or not isinstance(test.left, Hole):
-        return None
-    return test if test.left.index == slot else None
-
-
-def _prepend(rest: ast.Compare, start: ast.expr) -> None:
-    """Make `a < b` and `□ < c` into `a < b < c`, in place."""
-    assert isinstance(start, ast.Compare)
-    rest.left = start.left
-    rest.ops = start.ops + rest.ops
-    rest.comparators = start.comparators + rest.comparators
-    joined(rest, start, rest)

@@ -1,9 +1,9 @@
 """Turns a graph of statements into `if`, `while` and `for`. Tests are whole when they come here.
 
 A node is written where its only predecessor ends; a node with several is written behind the
-statement in which they all lie, and reached there by running on, `break` or `continue`. Where a loop
-goes on after `break` is tried among the few nodes outside of it. A jump that none of these says
-cannot be written: the graph is refused, never bent.
+statement in which they all lie, and reached there by running on, `break` or `continue`. Where a
+loop goes on after `break` is tried among the few nodes outside of it. Where a jump is none of
+these, nodes are written more than once, within bounds; beyond them the graph is refused.
 """
 
 from __future__ import annotations
@@ -37,11 +37,15 @@ __all__ = ["statements"]
 
 _LEAVING = (ast.Return, ast.Break, ast.Continue)
 _ATTEMPTS = 20_000  # nodes written, over all ways to place the ends of nested loops
+_COPIES = 20  # nodes written for each node, where nodes may be copied
 
 
 def statements(graph: Graph) -> list[ast.stmt]:
     """Return the body of the function."""
-    return _Writer(graph).write(graph.entry, _Ways())
+    try:
+        return _Writer(graph).write(graph.entry, _Ways())
+    except UnknownShapeError:
+        return _Writer(graph, copies=True).write(graph.entry, _Ways())
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +68,13 @@ class _Ways:
 class _Writer:
     """Writes nodes; knows which lie in which loop."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, *, copies: bool = False) -> None:
         self._nodes = graph.nodes
+        self._copies = copies
         order = postorder(graph.entry, graph.nodes)[::-1]
         self._rank = {at: i for i, at in enumerate(order)}
         self._idom = dominators(order, graph.nodes)
-        self._left = _ATTEMPTS
+        self._left = _COPIES * len(order) if copies else _ATTEMPTS
         self._open: set[int] = set()
         self._forward: dict[int, list[int]] = {at: [] for at in order}
         self._back: dict[int, list[int]] = {at: [] for at in order}
@@ -115,16 +120,17 @@ class _Writer:
         return self.write(to, ways)
 
     def _alone(self, to: int) -> None:
-        """Refuse a node that others lead to as well, but for an end, which can be copied."""
+        """Refuse a node that others lead to as well, unless it can be written twice."""
         if to in self._open:
             raise UnknownShapeError("a jump to the start of an outer loop")
-        if len(self._forward[to]) > 1 and not isinstance(self._nodes[to].end, Give):
+        copied = self._copies or isinstance(self._nodes[to].end, Give)
+        if len(self._forward[to]) > 1 and not copied:
             raise UnknownShapeError("a jump that is neither break nor continue")
 
     def _node(self, at: int, ways: _Ways) -> tuple[list[ast.stmt], int | None]:
         """Return the statements of one node and of the tests it ends in, and what follows."""
         node = self._nodes[at]
-        body = _finished(node, copied=len(self._forward[at]) > 1)
+        body = _finished(node, copied=self._copies or len(self._forward[at]) > 1)
         match node.end:
             case Give(value):
                 value = copy.deepcopy(value)
@@ -176,12 +182,10 @@ class _Writer:
 
         def write(out: int | None) -> ast.stmt:
             inner = _Ways(on=at, again=at, out=out)
-            if body is None:
-                content = self.write(at, inner, opened=True)
-            else:
-                content = self._go(body, inner)
+            opened = self.write(at, inner, opened=True) if body is None else self._go(body, inner)
             otherwise = self._otherwise(done, out, ways)
-            return joined(ast.While(test, _block(content), otherwise), test, test)
+            head = copy.deepcopy(test)
+            return joined(ast.While(head, _block(opened), otherwise), head, head)
 
         return self._loop(at, inside, done, ways, write)
 
@@ -194,8 +198,8 @@ class _Writer:
         def write(out: int | None) -> ast.stmt:
             content = self._go(end.body, _Ways(on=at, again=at, out=out))
             otherwise = self._otherwise(end.done, out, ways)
-            loop = ast.For(copy.deepcopy(end.target), iterable, _block(content), otherwise)
-            return joined(loop, end.target, iterable)
+            target, source = copy.deepcopy((end.target, iterable))
+            return joined(ast.For(target, source, _block(content), otherwise), target, source)
 
         return self._loop(at, self._inside(at), end.done, ways, write)
 
@@ -277,7 +281,7 @@ def _loop_test(node: Node, inside: set[int]) -> tuple[ast.expr, int | None, int 
         if true in inside and false not in inside:
             return end.test, true, false
         if false in inside and true not in inside:
-            return negated(copy.deepcopy(end.test)), false, true
+            return negated(end.test), false, true
     always = ast.Constant(True)  # noqa: FBT003 - a tree
     return joined(always, _place_of(node), _place_of(node)), None, None
 

@@ -7,7 +7,6 @@ other blocks left on the stack; `reduce` fills them.
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
 from types import CodeType
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
@@ -29,6 +28,18 @@ from kernelmill.compiler.bytecode.graph import (
     Test,
 )
 from kernelmill.compiler.bytecode.refusal import Place, UnknownShapeError
+from kernelmill.compiler.bytecode.slots import (
+    Cell,
+    Code,
+    Defined,
+    Keywords,
+    Several,
+    count_of,
+    earlier_targets,
+    elements,
+    overwritten,
+    variable,
+)
 from kernelmill.compiler.bytecode.trees import (
     BINARY,
     COMPARE,
@@ -52,41 +63,7 @@ __all__ = ["read"]
 Rebuild: TypeAlias = "Callable[[CodeType, ast.arguments], ast.FunctionDef | ast.Lambda]"
 
 
-@dataclass(frozen=True, slots=True)
-class _Code:
-    """The constant that MAKE_FUNCTION takes."""
-
-    code: CodeType
-
-
-@dataclass(frozen=True, slots=True)
-class _Cell:
-    """The cell of one variable, or the tuple of those of a closure."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Keywords:
-    """Defaults of keyword-only parameters."""
-
-    values: dict[str, ast.expr]
-
-
-@dataclass(frozen=True, slots=True)
-class _Defined:
-    """A function that the next instruction gives its name."""
-
-    node: ast.FunctionDef
-
-
-@dataclass(frozen=True, slots=True)
-class _Several:
-    """A value that some targets of `a, b = c = value` have got already."""
-
-    targets: list[ast.expr]
-    value: ast.expr
-
-
-_Slot: TypeAlias = Entry | _Code | _Cell | _Keywords | _Defined | _Several
+_Slot: TypeAlias = Entry | Code | Cell | Keywords | Defined | Several
 _Kind = TypeVar("_Kind")
 _ITERATOR: Final = Marker("iterator")
 _PARALLEL: Final = frozenset(("pop", "store", "swap", "unpack"))
@@ -119,7 +96,7 @@ def _found(stack: list[Entry], place: Place) -> list[Entry]:
     found: list[Entry] = []
     index = 0
     for slot in stack:
-        hole = placed(Hole(index), place)
+        hole = placed(Hole.at(index), place)
         if isinstance(slot, ast.expr):
             ast.copy_location(hole, slot)
         found.append(slot if isinstance(slot, Marker) else hole)
@@ -130,8 +107,19 @@ def _found(stack: list[Entry], place: Place) -> list[Entry]:
 class _Reader:
     """Runs one block."""
 
-    __slots__ = ("_at", "_block", "_body", "_born", "_clock", "_depth", "_end", "_group")
-    __slots__ += ("_iterable", "_rebuild", "_stack")
+    __slots__ = (
+        "_at",
+        "_block",
+        "_body",
+        "_born",
+        "_clock",
+        "_depth",
+        "_end",
+        "_group",
+        "_iterable",
+        "_rebuild",
+        "_stack",
+    )
 
     def __init__(self, block: Block, stack: list[Entry], rebuild: Rebuild) -> None:
         self._block = block
@@ -216,36 +204,36 @@ class _Reader:
             raise UnknownShapeError("an iterator outside of a for loop")
         handler(self, op)
 
-    def _const(self, op: Op) -> None:
+    def const(self, op: Op) -> None:
         if isinstance(op.arg, CodeType):
-            self._push(_Code(op.arg))
+            self._push(Code(op.arg))
         else:
             self._push(literal(op.arg, op.place))
 
-    def _load(self, op: Op) -> None:
-        self._push(name(_variable(op), op.place))
+    def load(self, op: Op) -> None:
+        self._push(name(variable(op), op.place))
 
-    def _cell(self, _op: Op) -> None:
-        self._push(_Cell())
+    def cell(self, _op: Op) -> None:
+        self._push(Cell())
 
-    def _null(self, _op: Op) -> None:
+    def null(self, _op: Op) -> None:
         self._push(Marker("null"))
 
-    def _attr(self, op: Op) -> None:
+    def attr(self, op: Op) -> None:
         self._push(placed(ast.Attribute(self._value(), str(op.arg), ast.Load()), op.place))
 
-    def _method(self, op: Op) -> None:
-        self._attr(op)
+    def method(self, op: Op) -> None:
+        self.attr(op)
         self._push(Marker("self"))
 
-    def _unary(self, op: Op) -> None:
+    def unary(self, op: Op) -> None:
         self._push(built(placed(ast.UnaryOp(UNARY[str(op.arg)](), self._value()), op.place)))
 
-    def _binary(self, op: Op) -> None:
+    def binary(self, op: Op) -> None:
         left, right = self._values(2)
         self._push(placed(ast.BinOp(left, BINARY[str(op.arg)](), right), op.place))
 
-    def _inplace(self, op: Op) -> None:
+    def inplace(self, op: Op) -> None:
         """Read `x += y`: the store that follows belongs to it."""
         left, right = self._values(2)
         ops = self._block.ops
@@ -253,33 +241,33 @@ class _Reader:
         if store is None or store.kind != "store" or self._busy():
             raise UnknownShapeError("an augmented assignment to something other than a variable")
         self._at += 1
-        target = name(_variable(store), store.place, store=True)
-        statement = Inplace(target=target, left=left, op=BINARY[str(op.arg)](), value=right)
+        target = name(variable(store), store.place, store=True)
+        statement = Inplace.of(target, left, BINARY[str(op.arg)](), right)
         self._body.append(placed(statement, op.place))
 
-    def _compare(self, op: Op) -> None:
+    def compare(self, op: Op) -> None:
         left, right = self._values(2)
         self._push(placed(ast.Compare(left, [COMPARE[str(op.arg)]()], [right]), op.place))
 
-    def _chain(self, op: Op) -> None:
-        self._compare(op)
+    def chain(self, op: Op) -> None:
+        self.compare(op)
         compare = self._pop(ast.Compare)
         self._push(Right())
         self._push(compare)
 
-    def _subscr(self, op: Op) -> None:
+    def subscr(self, op: Op) -> None:
         value, index = self._values(2)
         self._push(placed(ast.Subscript(value, index, ast.Load()), op.place))
 
-    def _tuple(self, op: Op) -> None:
-        count = _count(op)
-        if count and all(isinstance(slot, _Cell) for slot in self._stack[-count:]):
+    def tuple(self, op: Op) -> None:
+        count = count_of(op)
+        if count and all(isinstance(slot, Cell) for slot in self._stack[-count:]):
             del self._stack[-count:]
-            self._push(_Cell())
+            self._push(Cell())
             return
         self._push(built(placed(ast.Tuple(self._values(count), ast.Load()), op.place)))
 
-    def _call(self, op: Op) -> None:
+    def call(self, op: Op) -> None:
         assert isinstance(op.arg, tuple)
         count, names = op.arg
         values = self._values(count)
@@ -293,16 +281,16 @@ class _Reader:
         keywords = [joined(ast.keyword(n, value), value, value) for n, value in pairs]
         self._push(placed(ast.Call(functions[0], values[:plain], keywords), op.place))
 
-    def _copy(self, _op: Op) -> None:
+    def copy(self, _op: Op) -> None:
         raise UnknownShapeError("a value that is used twice")
 
-    def _swap(self, op: Op) -> None:
-        count = _count(op)
+    def swap(self, op: Op) -> None:
+        count = count_of(op)
         if count > len(self._stack):
             raise UnknownShapeError("a stack that runs empty")
         self._stack[-1], self._stack[-count] = self._stack[-count], self._stack[-1]
 
-    def _drop(self, op: Op) -> None:
+    def drop(self, op: Op) -> None:
         if self._stack and self._stack[-1] is _ITERATOR:
             self._stack.pop()
             return
@@ -318,21 +306,21 @@ class _Reader:
         found = next((op for op in rest if op.kind != "pop"), None)
         return found if found is not None and found.kind == "store" else None
 
-    def _iter(self, _op: Op) -> None:
+    def iter(self, _op: Op) -> None:
         self._iterable = self._value()
         self._stack.append(_ITERATOR)
 
     # --- assignments ------------------------------------------------------------------------------
 
-    def _store(self, op: Op) -> None:
-        target = name(_variable(op), op.place, store=True)
-        if self._stack and isinstance(self._stack[-1], _Defined):
+    def store(self, op: Op) -> None:
+        target = name(variable(op), op.place, store=True)
+        if self._stack and isinstance(self._stack[-1], Defined):
             self._define(target)
         else:
             self._assign(target, op)
 
     def _define(self, target: ast.Name) -> None:
-        defined = self._pop(_Defined).node
+        defined = self._pop(Defined).node
         if defined.name != target.id or self._busy():
             raise UnknownShapeError("a nested function with a decorator or another name")
         self._body.append(defined)
@@ -341,13 +329,13 @@ class _Reader:
         """Assign the top of the stack; with more below, this is one part of `a, b = c, d`."""
         slot = self._stack.pop() if self._stack else None
         alone = not self._busy() and not self._group
-        if isinstance(slot, _Several) and alone and target is not None:
+        if isinstance(slot, Several) and alone and target is not None:
             self._emit([*slot.targets, target], slot.value)
             return
         if not isinstance(slot, ast.expr):
             raise UnknownShapeError(f"an assignment of {type(slot).__name__}")
         if alone and target is not None:
-            targets, value = _earlier_targets(slot)
+            targets, value = earlier_targets(slot)
             self._emit([*targets, target], value)
             return
         self._group.append((target, slot))
@@ -361,22 +349,22 @@ class _Reader:
         """Write the parts of a parallel assignment in the order of their values."""
         parts = sorted(self._group, key=lambda part: self._born[id(part[1])])
         self._group = []
-        targets = placed(ast.Tuple(_overwritten([t for t, _ in parts]), ast.Store()), op.place)
+        targets = placed(ast.Tuple(overwritten([t for t, _ in parts]), ast.Store()), op.place)
         values = [value for _, value in parts]
         self._emit([targets], built(joined(ast.Tuple(values, ast.Load()), values[0], values[-1])))
 
-    def _unpack(self, op: Op) -> None:
+    def unpack(self, op: Op) -> None:
         self._assign(self._targets(op), op)
 
-    def _again(self, op: Op) -> None:
+    def again(self, op: Op) -> None:
         value = self._value()
-        targets, value = _earlier_targets(value)
-        self._push(_Several([*targets, self._targets(op)], value))
+        targets, value = earlier_targets(value)
+        self._push(Several([*targets, self._targets(op)], value))
 
     def _targets(self, op: Op) -> ast.expr:
         """Read the stores that belong to an unpacking."""
         elements: list[ast.expr] = []
-        for _ in range(_count(op)):
+        for _ in range(count_of(op)):
             following = self._block.ops[self._at : self._at + 1]
             self._at += 1
             if following and following[0].kind == "pop":
@@ -384,16 +372,16 @@ class _Reader:
                 following = [] if store is None else [store]
             match following:
                 case [Op(kind="store") as store]:
-                    elements.append(name(_variable(store), store.place, store=True))
+                    elements.append(name(variable(store), store.place, store=True))
                 case [Op(kind="unpack") as inner]:
                     elements.append(self._targets(inner))
                 case _:
                     raise UnknownShapeError("an unpacking to something other than variables")
         return placed(ast.Tuple(elements, ast.Store()), op.place)
 
-    def _walrus(self, op: Op) -> None:
-        target = name(_variable(op), op.place, store=True)
-        if self._stack and isinstance(self._stack[-1], _Several):
+    def walrus(self, op: Op) -> None:
+        target = name(variable(op), op.place, store=True)
+        if self._stack and isinstance(self._stack[-1], Several):
             self._stack[-1].targets.append(target)
             return
         value = self._value()
@@ -401,27 +389,27 @@ class _Reader:
 
     # --- nested functions -------------------------------------------------------------------------
 
-    def _keywords(self, op: Op) -> None:
-        names = _elements(self._value())
-        values = self._values(_count(op))
+    def keywords(self, op: Op) -> None:
+        names = elements(self._value())
+        values = self._values(count_of(op))
         keys = [n.value for n in names if isinstance(n, ast.Constant)]
         pairs = zip(keys, values, strict=True)
-        self._push(_Keywords({str(key): value for key, value in pairs}))
+        self._push(Keywords({str(key): value for key, value in pairs}))
 
-    def _function(self, op: Op) -> None:
+    def function(self, op: Op) -> None:
         """Read the function whose parts are on the stack, as the flags say."""
-        flags = _count(op)
-        code = self._pop(_Code).code
+        flags = count_of(op)
+        code = self._pop(Code).code
         if flags & 8:
-            self._pop(_Cell)
-        notes = _elements(self._value()) if flags & 4 else []
+            self._pop(Cell)
+        notes = elements(self._value()) if flags & 4 else []
         annotations = {
             str(key.value): value
             for key, value in zip(notes[::2], notes[1::2], strict=True)
             if isinstance(key, ast.Constant)
         }
-        keywords = self._pop(_Keywords).values if flags & 2 else {}
-        defaults = _elements(self._value()) if flags & 1 else []
+        keywords = self._pop(Keywords).values if flags & 2 else {}
+        defaults = elements(self._value()) if flags & 1 else []
         arguments = arguments_of(
             code,
             op.place,
@@ -436,7 +424,7 @@ class _Reader:
         made = function_def(
             made.name, arguments, made.body, op.place, returns=annotations.get("return")
         )
-        self._push(_Defined(made))
+        self._push(Defined(made))
 
     # --- ends -------------------------------------------------------------------------------------
 
@@ -462,67 +450,29 @@ class _Reader:
         return Goto(last.targets[0])
 
 
-def _variable(op: Op) -> str:
-    assert isinstance(op.arg, tuple)
-    return str(op.arg[1])
-
-
-def _count(op: Op) -> int:
-    assert isinstance(op.arg, int)
-    return op.arg
-
-
-def _elements(value: ast.expr) -> list[ast.expr]:
-    if not isinstance(value, ast.Tuple):
-        raise UnknownShapeError("a function whose defaults are no tuple")
-    return value.elts
-
-
-def _overwritten(targets: list[ast.expr | None]) -> list[ast.expr]:
-    """Return the targets with each missing one named like the next, which overwrites it."""
-    named: list[ast.expr] = []
-    for target in targets[::-1]:
-        found = target
-        if found is None and named and isinstance(named[-1], ast.Name):
-            found = ast.copy_location(ast.Name(named[-1].id, ast.Store()), named[-1])
-        if found is None:
-            raise UnknownShapeError("a value that is not used")
-        named.append(found)
-    return named[::-1]
-
-
-def _earlier_targets(value: ast.expr) -> tuple[list[ast.expr], ast.expr]:
-    """Split `x = y = e`, which is the same bytecode as `y = (x := e)`."""
-    targets: list[ast.expr] = []
-    while isinstance(value, ast.NamedExpr):
-        targets.insert(0, value.target)
-        value = value.value
-    return targets, value
-
-
 _RUN: Final[Mapping[str, Callable[[_Reader, Op], None]]] = {
-    "const": _Reader._const,
-    "load": _Reader._load,
-    "cell": _Reader._cell,
-    "null": _Reader._null,
-    "attr": _Reader._attr,
-    "method": _Reader._method,
-    "unary": _Reader._unary,
-    "binary": _Reader._binary,
-    "inplace": _Reader._inplace,
-    "compare": _Reader._compare,
-    "chain": _Reader._chain,
-    "subscr": _Reader._subscr,
-    "tuple": _Reader._tuple,
-    "call": _Reader._call,
-    "copy": _Reader._copy,
-    "swap": _Reader._swap,
-    "pop": _Reader._drop,
-    "iter": _Reader._iter,
-    "store": _Reader._store,
-    "unpack": _Reader._unpack,
-    "again": _Reader._again,
-    "walrus": _Reader._walrus,
-    "keywords": _Reader._keywords,
-    "function": _Reader._function,
+    "const": _Reader.const,
+    "load": _Reader.load,
+    "cell": _Reader.cell,
+    "null": _Reader.null,
+    "attr": _Reader.attr,
+    "method": _Reader.method,
+    "unary": _Reader.unary,
+    "binary": _Reader.binary,
+    "inplace": _Reader.inplace,
+    "compare": _Reader.compare,
+    "chain": _Reader.chain,
+    "subscr": _Reader.subscr,
+    "tuple": _Reader.tuple,
+    "call": _Reader.call,
+    "copy": _Reader.copy,
+    "swap": _Reader.swap,
+    "pop": _Reader.drop,
+    "iter": _Reader.iter,
+    "store": _Reader.store,
+    "unpack": _Reader.unpack,
+    "again": _Reader.again,
+    "walrus": _Reader.walrus,
+    "keywords": _Reader.keywords,
+    "function": _Reader.function,
 }

@@ -1,14 +1,14 @@
 """Proves that a rebuilt tree means what the bytecode means. Nothing is rebuilt or executed here.
 
-The tree is compiled again and both instruction lists run side by side, from state to state: the same
-instruction on both sides, then the same on each way out, until every pair of states was seen. This
-is a bisimulation, so jumps, copied tails and rotated loops make no difference, and everything else
-does. A tree that fails is refused, so that no mistake of the rules can give a wrong result.
+The tree is compiled again and both instruction lists run side by side, from state to state: the
+same instruction on both sides, then the same on each way out, until every pair of states was seen.
+This is a bisimulation, so jumps, copied tails and rotated loops make no difference, and everything
+else does. A tree that fails is refused: no mistake of the rules can give a wrong result.
 """
 
 from __future__ import annotations
-
 import __future__ as futures
+
 import ast
 import copy
 import warnings
@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from types import CodeType
 from typing import TYPE_CHECKING, Final
 
-from kernelmill.compiler.bytecode.blocks import shapes_of
+from kernelmill.compiler.bytecode.blocks import shapes_of, thread
 from kernelmill.compiler.bytecode.decode import KEEPS_ITERATOR, Op, decode
 from kernelmill.compiler.bytecode.refusal import Place, UnknownShapeError
 from kernelmill.compiler.bytecode.trees import arguments_of, function_def, is_literal, name, placed
@@ -81,36 +81,36 @@ class _Hider(ast.NodeTransformer):
         self.hidden[identifier] = ast.literal_eval(node)
         return name(identifier, _PLACE)
 
-    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:  # noqa: N802 - the name that `ast` calls
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         self.generic_visit(node)
         if is_literal(node.left) and is_literal(node.right):
             node.left = self._name(node.left)
         return node
 
-    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:  # noqa: N802 - as above
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
         self.generic_visit(node)
         node.values = [self._name(v) if is_literal(v) else v for v in node.values]
         return node
 
-    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:  # noqa: N802 - as above
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
         self.generic_visit(node)
         if is_literal(node.test):
             node.test = self._name(node.test)
         return node
 
-    def visit_Tuple(self, node: ast.Tuple) -> ast.AST:  # noqa: N802 - as above
+    def visit_Tuple(self, node: ast.Tuple) -> ast.AST:
         self.generic_visit(node)
         if node.elts and "built" in vars(node) and all(is_literal(item) for item in node.elts):
             node.elts[0] = self._name(node.elts[0])
         return node
 
-    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:  # noqa: N802 - as above
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         self.generic_visit(node)
         if is_literal(node.value) and is_literal(node.slice):
             node.value = self._name(node.value)
         return node
 
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:  # noqa: N802 - as above
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
         self.generic_visit(node)
         if is_literal(node.operand) and not is_literal(node):
             node.operand = self._name(node.operand)
@@ -224,18 +224,15 @@ def _canonical(code: CodeType, hidden: Mapping[str, object]) -> list[Op]:
     for start, end in _runs(ops, labels):
         ops[start:end] = _plain_stores(ops[start:end], start)
     for at, op in enumerate(ops):
-        if op.kind == "walrus" and _overwritten(op, at, ops, labels):
+        if op.kind == "walrus" and _overwritten(op, at, ops):
             ops[at] = replace(op, kind="jump", arg=None, targets=(at + 1,))
     return ops
 
 
-def _overwritten(op: Op, at: int, ops: Sequence[Op], labels: Container[int]) -> bool:
+def _overwritten(op: Op, at: int, ops: Sequence[Op]) -> bool:
     """Whether the next thing that happens to a variable is that it gets the same value again."""
-    following = at + 1
-    while following not in labels and ops[following].targets == (following + 1,):
-        following += 1
-    after = ops[following]
-    return following not in labels and after.kind in ("store", "walrus") and after.arg == op.arg
+    after = ops[thread(ops, at + 1)]
+    return after.kind in ("store", "walrus") and after.arg == op.arg
 
 
 def _runs(ops: Sequence[Op], labels: Container[int]) -> Iterator[tuple[int, int]]:
