@@ -105,7 +105,8 @@ def test_captures_of_inner_and_called_functions() -> None:
         return square(inner(v))
 
     for shift, factor in ((1.0, 2.0), (3.0, 0.5)):
-        same(km.transform(X, op), (lambda w: w * w * np.float32(factor))(X + np.float32(shift)))
+        moved = X + np.float32(shift)
+        same(km.transform(X, op), moved * moved * np.float32(factor))
 
 
 def test_attributes_of_objects_are_read_late() -> None:
