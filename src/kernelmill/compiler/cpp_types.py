@@ -265,7 +265,7 @@ _FORMATS: Final = {
 
 def rounded(value: float, type_: DType) -> float:
     """Return a Python number as a float type holds it: rounded as a conversion rounds it."""
-    if isinstance(value, float) and (value == 0 or not math.isfinite(value)):
+    if type(value) is float and (value == 0 or not math.isfinite(value)):
         return value
     by_float32 = type_ == bfloat16 or (type_ == float16 and isinstance(value, int))
     if by_float32:
@@ -311,7 +311,7 @@ def literal(value: complex, type_: Type, dialect: Dialect) -> str:
     stored = storage(type_)
     assert isinstance(stored, DType)
     if stored.kind == "complex":
-        parts = (value.real, value.imag) if isinstance(value, complex) else (value, 0.0)
+        parts = (value.real, value.imag)
         texts = [literal(p, stored.real, dialect) for p in parts]
         return f"{stored.short}{{{', '.join(texts)}}}"
     assert not isinstance(value, complex)
