@@ -59,7 +59,7 @@ _OPERATORS: Final = {
         _Operator("sum", lambda km, x: km.reduce(x), 0),
         _Operator(
             "a if a > b else b, in order",
-            lambda km, x: km.reduce(x, lambda a, b: a if a > b else b),
+            lambda km, x: km.reduce(x, lambda a, b: max(b, a)),
             0,
         ),
         _Operator("sum over axis 0", lambda km, x: km.reduce(x.reshape(100, 10), axis=0), 0),
@@ -118,7 +118,7 @@ def _numba_child() -> dict[str, Any]:
 
 
 class _Place:
-    """A directory for the caches of one compiler; in it one that knows the compiler, and no more."""
+    """Caches for one compiler; `known` is one that knows the compiler and one other operator."""
 
     def __init__(self, compiler: str, root: Path) -> None:
         self.compiler = compiler

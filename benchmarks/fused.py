@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from harness import FASTEST, REFERENCE, Goal
-from peers import Expression, case_of
 
 import kernelmill as km
+from harness import FASTEST, REFERENCE, Goal
+from peers import Expression, case_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

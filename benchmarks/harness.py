@@ -78,8 +78,8 @@ class Contender:
 class Case:
     """One expression at one type and size.
 
-    `bytes` are those read and written in a call, 0 where bandwidth says nothing; `skipped` says of
-    absent contenders why. Results may differ from NumPy's by `tolerance`, relative to the largest
+    `bytes` are those read and written in a call, 0 where bandwidth says nothing, `written` those of
+    them that are written; `skipped` says of absent contenders why. Results may differ from NumPy's by `tolerance`, relative to the largest
     value of `scale`; None compares nothing.
     """
 
@@ -89,6 +89,7 @@ class Case:
     contenders: tuple[Contender, ...]
     goals: tuple[Goal, ...] = ()
     bytes: int = 0
+    written: int = 0
     tolerance: float | None = None
     scale: float = 0.0
     skipped: dict[str, str] = field(default_factory=dict)
@@ -102,6 +103,7 @@ class Row:
     dtype: str
     elements: int
     bytes: int
+    written: int
     rounds: int
     best: dict[str, float]
     median: dict[str, float]
@@ -110,7 +112,7 @@ class Row:
 
     def as_json(self) -> dict[str, Any]:
         """Return the row as plain data; `Row.from_json` reads it back."""
-        return asdict(self)
+        return {**asdict(self), "goals": [asdict(goal) for goal in self.goals]}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Row:
@@ -158,7 +160,7 @@ class Budget:
         return 1 << (22 if self.quick else 24)
 
 
-# Full: 2^12 lies in the first-level cache, 2^16 in the second, 2^20 in the last, the rest in memory.
+# 2^12 elements lie in the first-level cache, 2^16 in the second, 2^20 in the last.
 FULL: Final = Budget(
     quick=False,
     sizes=(1 << 12, 1 << 16, 1 << 20, 1 << 24, 1 << 26),
@@ -167,7 +169,11 @@ FULL: Final = Budget(
     batch_seconds=2e-3,
 )
 QUICK: Final = Budget(
-    quick=True, sizes=(1 << 12, 1 << 20, 1 << 24), rounds=(2, 7), case_seconds=0.15, batch_seconds=5e-4
+    quick=True,
+    sizes=(1 << 12, 1 << 20, 1 << 24),
+    rounds=(2, 7),
+    case_seconds=0.15,
+    batch_seconds=5e-4,
 )
 
 
@@ -179,7 +185,7 @@ def timed_statement(statement: str, **names: Any) -> Callable[[int], float]:
     lines = f"def timed(number):\n start = clock()\n for _ in loop(None, number):\n  {statement}\n"
     lines += " return clock() - start\n"
     scope = {**names, "clock": time.perf_counter, "loop": repeat}
-    exec(lines, scope)  # noqa: S102 - statements are literals of the family files
+    exec(lines, scope)
     timer: Callable[[int], float] = scope["timed"]
     return timer
 
@@ -222,6 +228,7 @@ def measure(case: Case, budget: Budget) -> Row:
         dtype=case.dtype,
         elements=case.elements,
         bytes=case.bytes,
+        written=case.written,
         rounds=done,
         best={name: min(timer.seconds) for name, timer in timers.items()},
         median={name: statistics.median(timer.seconds) for name, timer in timers.items()},
@@ -270,7 +277,7 @@ def _check(case: Case) -> dict[str, str]:
     for contender in case.contenders:
         if not contender.compared:
             continue
-        error = max(_errors(contender.run(), wanted, case.scale))
+        error = float(np.max([*_errors(contender.run(), wanted, case.scale)]))
         if not error <= case.tolerance:
             text = (
                 f"{case.name} {case.dtype} {case.elements}: its result differs from NumPy's by "
@@ -289,12 +296,14 @@ def _copied(result: Any) -> Any:
 def _errors(found: Any, wanted: Any, scale: float) -> Iterator[float]:
     """Yield the largest difference of each result, relative to `scale` or the largest value."""
     many = type(wanted) is tuple
-    for mine, theirs in zip(found if many else (found,), wanted if many else (wanted,), strict=True):
+    for mine, theirs in zip(
+        found if many else (found,), wanted if many else (wanted,), strict=True
+    ):
         a, b = np.asarray(mine).ravel(), np.asarray(theirs).ravel()
         assert a.shape == b.shape, f"{a.shape} is not {b.shape}"
         worst = largest = 0.0
         for at in range(0, a.size, 1 << 20):  # in pieces, so that large arrays need no temporaries
             x, y = (part[at : at + (1 << 20)].astype(np.float64) for part in (a, b))
-            worst = max(worst, float(np.max(np.abs(x - y))))
-            largest = max(largest, float(np.max(np.abs(y))))
+            worst = float(np.maximum(worst, np.max(np.abs(x - y))))  # nan stays, unlike with max()
+            largest = float(np.maximum(largest, np.max(np.abs(y))))
         yield worst / (scale or largest or 1.0)

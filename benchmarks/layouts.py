@@ -1,4 +1,4 @@
-"""Axes, strides and broadcasting, against the same work on contiguous arrays by kernelmill itself."""
+"""Axes, strides and broadcasting, against kernelmill itself on contiguous arrays."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import math
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
-from harness import OURS, Case, Contender, Goal
-from peers import values
 
 import kernelmill as km
+from harness import OURS, Case, Contender, Goal
+from peers import values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,10 +37,10 @@ def cases(budget: Budget) -> Iterator[Case]:
 
 
 def _shapes(elements: int) -> tuple[tuple[int, ...], ...]:
-    """Return an even shape of that many elements, and an odd one of about as many."""
-    side = round(elements**0.25)
-    odd = (side - 3, side + 3, side - 5, side + 7)
-    even = (side, side, side, elements // side**3)
+    """Return a shape of powers of two for that many elements, and an odd one of about as many."""
+    power = elements.bit_length() - 1
+    even = tuple(1 << (power + k) // 4 for k in (3, 2, 1, 0))
+    odd = tuple(n + more for n, more in zip(even, (-3, 3, -5, 7), strict=True))
     return even, odd
 
 
@@ -56,7 +56,7 @@ def _reduction(x: Array, axis: int | tuple[int, ...]) -> Case:
     out = np.sum(x, axis)
     whole = np.empty((), x.dtype)
     return Case(
-        name=f"sum over axis {axis} of {x.shape}".replace(" of (", " of ("),
+        name=f"sum over axis {axis} of {x.shape}",
         dtype=x.dtype.name,
         elements=x.size,
         contenders=(
@@ -147,11 +147,10 @@ def _transform(name: str, inputs: tuple[Array, ...], out: Array) -> Case:
         contenders=(
             Contender(OURS, lambda: km.transform(inputs, function, out=out)),
             Contender("numpy", lambda: function(*inputs)),
-            Contender(
-                CONTIGUOUS, lambda: km.transform(flat, _scale, out=flat_out), compared=False
-            ),
+            Contender(CONTIGUOUS, lambda: km.transform(flat, _scale, out=flat_out), compared=False),
         ),
         goals=_GOALS,
         bytes=inputs[0].nbytes + out.nbytes,
+        written=out.nbytes,
         tolerance=_TOLERANCE[out.dtype.name],
     )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
-from harness import OURS, Case, Contender, Goal, timed_statement
-from peers import peer, values
 
 import kernelmill as km
+from harness import OURS, Case, Contender, Goal, timed_statement
+from peers import peer, values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -129,9 +129,22 @@ def _names() -> dict[str, Any]:
     planned: Any = km.transform
     reduced: Any = km.reduce
     return {
-        **{"km": km, "np": np, "x": x, "y": y, "o": o, "o2": o2, "s": s, "oo": oo, "sss": sss},
-        **{"grid": grid, "column": column, "three": three},
-        **{"add": add, "scale": scale, "both": both, "squared": squared},
+        "km": km,
+        "np": np,
+        "x": x,
+        "y": y,
+        "o": o,
+        "o2": o2,
+        "s": s,
+        "oo": oo,
+        "sss": sss,
+        "grid": grid,
+        "column": column,
+        "three": three,
+        "add": add,
+        "scale": scale,
+        "both": both,
+        "squared": squared,
         "plan": planned.plan((x, y), add, out=o),
         "plan_scale": planned.plan(x, scale, out=o),
         "plan_sum": reduced.plan(x, km.add, out=s),

@@ -11,9 +11,9 @@ from functools import cache as once
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+
 import reference
 from harness import OURS, REFERENCE, Case, Contender
-
 from kernelmill.runtime.native import native, stream_threshold
 
 if TYPE_CHECKING:
@@ -83,10 +83,11 @@ class Expression:
 def case_of(
     expression: Expression, dtype: str, elements: int, goals: tuple[Goal, ...] = ()
 ) -> Case:
-    """Return the case of an expression for one type and size, with every contender that is there."""
+    """Return the case of an expression for one type and size, with all contenders that exist."""
     inputs = values(expression.inputs, elements, dtype, expression.low)
     out = expression.out(inputs[0])
-    moved = sum(x.nbytes for x in inputs) + (0 if expression.reduces else out.nbytes)
+    written = 0 if expression.reduces else out.nbytes
+    moved = sum(x.nbytes for x in inputs) + written
     found: list[Contender] = []
     skipped: dict[str, str] = {}
     for name, make in _MAKERS.items():
@@ -103,6 +104,7 @@ def case_of(
         contenders=tuple(found),
         goals=goals,
         bytes=moved,
+        written=written,
         tolerance=(_REDUCED if expression.reduces else _TOLERANCE)[dtype],
         scale=scale * max(1.0, elements / 65537),
         skipped=skipped,
@@ -205,9 +207,7 @@ def _numexpr(e: Expression, inputs: Inputs, out: Array, moved: int) -> Contender
         return module
     names = dict(zip("abc", inputs, strict=False))
     target = None if e.reduces else out
-    return Contender(
-        "numexpr", lambda: module.evaluate(e.numexpr, local_dict=names, out=target)
-    )
+    return Contender("numexpr", lambda: module.evaluate(e.numexpr, local_dict=names, out=target))
 
 
 _MAKERS: Final[dict[str, Callable[[Expression, Inputs, Array, int], Contender | str]]] = {

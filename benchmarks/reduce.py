@@ -1,14 +1,14 @@
-"""Reductions of whole contiguous arrays: one operator, several in one pass, an operator of one's own."""
+"""Reductions of whole contiguous arrays: one operator, several at once, one of the user's."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from harness import REFERENCE, Goal
-from peers import Expression, case_of
 
 import kernelmill as km
+from harness import REFERENCE, Goal
+from peers import Expression, case_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ __all__ = ["cases"]
 _GOALS: Final = (Goal(REFERENCE, 0.9),)
 _LARGE: Final = 1 << 24
 _STATISTICS: Final = (km.add, km.minimum, km.maximum)
-_larger = km.op(lambda a, b: a if a > b else b, commutative=True)
+_larger = km.op(lambda a, b: max(b, a), commutative=True)
 
 
 def _numba_sum(jit: Any) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""The plain C++ loops of `reference.cpp`, compiled and callable with arrays; nothing is timed here."""
+"""The plain C++ loops of `reference.cpp`, compiled and callable; nothing is timed here."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def goal_text(goal: Goal) -> str:
     """Return what is asked, in words."""
     if goal.seconds:
         return f"≤ {duration(goal.seconds)}"
-    return f"≥ {_digits(goal.ratio)} × {goal.peer}"
+    return f"≥ {_digits(goal.ratio)} x {goal.peer}"
 
 
 def _goals(row: Row) -> str:
@@ -84,7 +84,9 @@ def render(data: results.Data) -> str:
     """Return a results file as Markdown: the machine, then a table a family."""
     found = data["machine"]
     caches = ", ".join(
-        f"L{c['level']} {c['bytes'] >> 10} KiB" for c in found["caches"] if c["kind"] != "instruction"
+        f"L{c['level']} {c['bytes'] >> 10} KiB"
+        for c in found["caches"]
+        if c["kind"] != "instruction"
     )
     parts = [
         f"### {found['cpu']}, {found['cores']} cores",
@@ -117,7 +119,7 @@ def _table(rows: Sequence[Row], stamp: dict[str, Any]) -> str:
     goals = any(row.goals for row in rows)
     head = ["case", "type", "elements", "time"]
     head += ["GB/s", "of roofline"] if moves else []
-    head += [f"× {name}" for name in others] + (["goals"] if goals else [])
+    head += [f"x {name}" for name in others] + (["goals"] if goals else [])
     lines = [head, ["---", "---", *["---:"] * (len(head) - 2 - goals), *["---"] * goals]]
     for row in rows:
         cells = [row.case, row.dtype, _size(row.elements), duration(row.best[OURS])]
@@ -135,8 +137,7 @@ def _bandwidth(row: Row, roofline: dict[str, Any]) -> list[str]:
     rate = row.bytes / row.best[OURS]
     if row.bytes < roofline["array_bytes"]:
         return [f"{rate / 1e9:.1f}", ""]
-    writes = "sum" not in row.case and "maximum" not in row.case and "commutative" not in row.case
-    limit = roofline["copy_bytes_per_second" if writes else "read_bytes_per_second"]
+    limit = roofline["copy_bytes_per_second" if row.written else "read_bytes_per_second"]
     return [f"{rate / 1e9:.1f}", f"{rate / limit:.0%}"]
 
 

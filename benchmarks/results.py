@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from harness import Row
-from peers import threads
-from reference import FLAGS
-
 from kernelmill.runtime.calibrate import host_caches
 from kernelmill.toolchain import find_host_compiler
+from peers import threads
+from reference import FLAGS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

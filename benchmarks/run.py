@@ -17,15 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 import report
 import results
 from harness import FULL, OURS, QUICK, measure, verdict
-from peers import threads
-
 from kernelmill.runtime.calibrate import measure_roofline
+from peers import threads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from harness import Budget, Row
-    from kernelmill.runtime.calibrate import Roofline
 
 __all__ = ["FAMILIES", "main"]
 
