@@ -79,8 +79,9 @@ class Case:
     """One expression at one type and size.
 
     `bytes` are those read and written in a call, 0 where bandwidth says nothing, `written` those of
-    them that are written; `skipped` says of absent contenders why. Results may differ from NumPy's by `tolerance`, relative to the largest
-    value of `scale`; None compares nothing.
+    them that are written; `skipped` says of absent contenders why. Results may differ from NumPy's
+    by `tolerance`, relative to `scale` or, where that is 0, to the largest value; None compares
+    nothing.
     """
 
     name: str
@@ -164,8 +165,8 @@ class Budget:
 FULL: Final = Budget(
     quick=False,
     sizes=(1 << 12, 1 << 16, 1 << 20, 1 << 24, 1 << 26),
-    rounds=(3, 25),
-    case_seconds=1.2,
+    rounds=(2, 25),
+    case_seconds=0.8,
     batch_seconds=2e-3,
 )
 QUICK: Final = Budget(
@@ -196,6 +197,8 @@ def timed_statement(statement: str, **names: Any) -> Callable[[int], float]:
 _SETTLE: Final = 4e-3
 # Calls that take longer need no settling: what is left of the others does not show.
 _LONG: Final = 50e-3
+# The first call may compile something; when it takes longer than this, it is taken as it is.
+_KNOWN: Final = 0.5
 
 
 def measure(case: Case, budget: Budget) -> Row:
@@ -206,8 +209,12 @@ def measure(case: Case, budget: Budget) -> Row:
     AssertionError
         A result of kernelmill or of the C++ loop differs from NumPy's.
     """
-    wrong = _check(case)
-    timers = {c.name: _Timer(c, budget) for c in case.contenders if c.name not in wrong}
+    first, wrong = _check(case)
+    timers = {
+        c.name: _Timer(c, budget, first.get(c.name, 0.0))
+        for c in case.contenders
+        if c.name not in wrong
+    }
     names = list(timers)
     fewest, most = budget.rounds
     end = time.perf_counter() + budget.case_seconds
@@ -240,20 +247,18 @@ def measure(case: Case, budget: Budget) -> Row:
 class _Timer:
     """One contender with its times so far, in seconds a call."""
 
-    def __init__(self, contender: Contender, budget: Budget) -> None:
+    def __init__(self, contender: Contender, budget: Budget, first: float) -> None:
+        """Choose how many calls make a batch; `first` are the seconds of a call, 0.0 if unknown."""
         self.contender = contender
         self.seconds: list[float] = []
         self._measure = contender.measure or timed_statement("run()", run=contender.run)
-        self._number = 1
-        self._batches = 1 if contender.single else 3
-        if not contender.single:
-            once_seconds = min(self._measure(1) for _ in range(2))
-            self._number = max(1, math.ceil(budget.batch_seconds / max(once_seconds, 1e-8)))
-            self._long = once_seconds > _LONG
-        else:
-            self._long = True
-        if self._long:
-            self._batches = 1
+        self._number, self._batches, self._long = 1, 1, True
+        if contender.single or first > _KNOWN:
+            return
+        seconds = self._measure(1)
+        self._long = seconds > _LONG
+        self._number = max(1, math.ceil(budget.batch_seconds / max(seconds, 1e-8)))
+        self._batches = 1 if self._long else 3
 
     def round(self) -> None:
         """Run a few batches; the best of them is the time of the round."""
@@ -265,19 +270,23 @@ class _Timer:
         )
 
 
-def _check(case: Case) -> dict[str, str]:
-    """Compare all results with NumPy's; returns the peers whose results do not do, with the reason.
+def _check(case: Case) -> tuple[dict[str, float], dict[str, str]]:
+    """Compare all results with NumPy's; returns the seconds of a call, and whose results are wrong.
 
     Such a peer is not timed: float32 sums in one accumulator are wrong for large arrays.
     """
+    first: dict[str, float] = {}
     wrong: dict[str, str] = {}
     if case.tolerance is None:
-        return wrong
+        return first, wrong
     wanted = _copied(next(c for c in case.contenders if c.name == "numpy").run())
     for contender in case.contenders:
         if not contender.compared:
             continue
-        error = float(np.max([*_errors(contender.run(), wanted, case.scale)]))
+        start = time.perf_counter()
+        found = contender.run()
+        first[contender.name] = time.perf_counter() - start
+        error = float(np.max([*_errors(found, wanted, case.scale)]))
         if not error <= case.tolerance:
             text = (
                 f"{case.name} {case.dtype} {case.elements}: its result differs from NumPy's by "
@@ -285,7 +294,7 @@ def _check(case: Case) -> dict[str, str]:
             )
             assert contender.name in PEERS, f"{contender.name}: {text}"
             wrong[contender.name] = text
-    return wrong
+    return first, wrong
 
 
 def _copied(result: Any) -> Any:
