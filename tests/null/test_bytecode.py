@@ -1,11 +1,12 @@
 """Trees rebuilt from bytecode do what the function does: random programs, a table, refusals."""
 
 import ast
-import dis
 import doctest
+import importlib
 import math
 import random
 import sys
+import types
 import warnings
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernelmill.compiler import bytecode
-from kernelmill.compiler.bytecode import decode, recover, verify
+from kernelmill.compiler.bytecode import recover
 from kernelmill.compiler.bytecode.refusal import UnknownShapeError
 from kernelmill.errors import OperatorError
 
@@ -55,7 +56,11 @@ def define(source):
 
 def rebuilt(function, space):
     """Compile the recovered tree of a function without free variables."""
-    node = recover(function.__code__, defaults=function.__defaults__ or ())
+    node = recover(
+        function.__code__,
+        defaults=function.__defaults__ or (),
+        keyword_defaults=function.__kwdefaults__,
+    )
     ast.unparse(node)
     if isinstance(node, ast.Lambda):
         value = ast.Assign([ast.Name("f", ast.Store())], node)
@@ -272,3 +277,374 @@ def test_random_programs_do_the_same(block):
 def test_thousands_of_random_programs_do_the_same(block):
     for seed in range(1000 + 1000 * block, 2000 + 1000 * block):
         check(*sample(seed))
+
+
+# --- a table: each form inside of a loop inside of a branch ---------------------------------------
+
+FORMS = {
+    "arithmetic": "x = (a + i) * b - x % 7 + a // 3 + i / 2 - 2 ** i",
+    "bit operations": "x = (int(a) & 6 | i) ^ ~i << 2 >> 1",
+    "unary": "x = -x + +a - ~i + (not b)",
+    "comparison": "x = (a < i, a <= i, a == i, a != i, a > i, a >= i)[i % 6]",
+    "identity": "x = i if a is not None and b is not a else 7",
+    "membership": "x += i in (1, 2, a) and i not in (0, b)",
+    "chained comparison": "x = x + 1 if a < i <= b != 3 else x - 1",
+    "chain as a value": "x = t(1, a) < t(2, i) < t(3, b)",
+    "chain in a test": "if not (a < i < b) or 0 < x < 9 < b:\n    x += 1",
+    "and": "x = a and t(1, i) and b",
+    "or": "x = a or t(1, i) or b",
+    "and in or": "x = a and i or b and t(1, x) or 3",
+    "or in and": "x = (a or i) and (b or t(1, x))",
+    "not over and": "x = not (a and i) or not (b or x)",
+    "conditional expression": "x = t(1, x) + (a if i > 1 else b)",
+    "nested conditional": "x = (a if i else b) if x else (i if b else t(1, a))",
+    "conditional in a call": "x = max(t(1, a), b if i else a, key=neg if b else None)",
+    "conditional in a test": "if (a if i else not b) and (x or i):\n    x += 1",
+    "walrus": "if (y := a + i) > 2 and (z := y * 2):\n    x = z - y",
+    "walrus in a chain": "x = a < (y := i) < b or y",
+    "keywords": "x = t(value=a, tag=i) + t(i, value=b)",
+    "attribute and method": "x = math.floor(a) + space.inner.field",
+    "subscript": "x = (a, b, i)[-1] + ((a, b), i)[0][1]",
+    "tuple": "p = (a, (b, i)); x = p[1][0]",
+    "constant tuple": "x = (1, (-2.5, True), None)[i % 3]",
+    "unpacking": "(y, z), x = (a, b), i",
+    "unpacking a call": "y, (z, x) = pair(a, pair(b, i))",
+    "swap": "a, b = b, a",
+    "rotation": "a, b, x = x, a, b",
+    "four at once": "a, b, x, y = x, a, b, i",
+    "swap with a test": "a, b = (b if i else a), (a and x)",
+    "same target twice": "x, x = a, t(1, b)",
+    "several targets": "x = y = z = a + i",
+    "several tuples": "y, z = x, a = a, b + i",
+    "augmented": "x += a; x -= i; x *= 2; x %= 97; x //= 2 if a else 3",
+    "statement expression": "t(1, a) if i else t(2, b)",
+    "if": "if a:\n    x += 1",
+    "if else": "if a < i:\n    x += 1\nelse:\n    x -= 2",
+    "elif": "if a < i:\n    x = 1\nelif b < i:\n    x = 2\nelif x:\n    x = 3\nelse:\n    x = 4",
+    "nested if": "if a:\n    if b:\n        x = 1\n    else:\n        x = 2\nelif i:\n    x = 3",
+    "empty branch": "if t(1, a):\n    pass\nelif b:\n    x = 1",
+    "break": "if i == 2:\n    break\nx += 1",
+    "continue": "if i == 1:\n    continue\nx += 1",
+    "break after work": "if i > a:\n    x = 5\n    break\nx += 1",
+    "return": "if i > a:\n    return x, i",
+    "return a choice": "if i > 1:\n    return a if b else x",
+    "return a chain": "if i > 1:\n    return a < b < x",
+    "return with or": "if i > 1:\n    return (a or b) + (x and i)",
+    "for": "for j in range(i, 5, 2):\n    x += j * a",
+    "for else": "for j in range(3):\n    if j == a:\n        break\nelse:\n    x += 9",
+    "break both": "for j in range(3):\n    if j + i == 3:\n        break\nelse:\n    continue\nbreak",
+    "while": "while x < 9 and b > 0:\n    x += 2\n    b -= 1",
+    "while or": "while x < i or b > 2:\n    x += 2\n    b -= 1",
+    "while else": "while x < 9:\n    x += 4\n    if x == a:\n        break\nelse:\n    x += 7",
+    "while continue": "while x < 9:\n    x += 1\n    if x % 2:\n        continue\n    x += 2",
+    "while true": "while True:\n    x += 3\n    if x > 9:\n        break",
+    "while not": "while not (x > 9 or b > 9):\n    x += 3\n    b += 1",
+    "while none": "y = None\nwhile y is None:\n    y = x\n    x += 1",
+    "while chain": "while 0 < x + 1 < 9:\n    x += 3",
+    "while walrus": "while (x := x + 3) < 20 and (y := x):\n    x += y % 3",
+    "while with a choice": "while (x < 9 if b else x < 4):\n    x += 3",
+    "while in if": "if a:\n    while x < 9:\n        x += 2",
+    "if in while tail": "while x < 9:\n    x += 2\n    if a:\n        x += 1",
+    "lambda": "x = (lambda u, v=2, *, w=3: u * v - w)(a, w=i)",
+    "closure": "g = lambda u: u + a + i\nx = g(x)",
+    "nested function": "def g(u, v=1, *, w=a):\n    return u - v if w else b\nx = g(i)",
+    "function with a loop": "def g(n):\n    s = 0\n    for k in range(n):\n        if k == 2:\n"
+    "            continue\n        s += k * b\n    return s\nx = g(i)",
+    "annotations": "y: int = i\ndef g(u: int, v: float = 2.0) -> float:\n    return u * v\nx = g(y)",
+    "closure over a closure": "g = lambda u: (lambda v: u + v + i)\nx = g(a)(b)",
+}
+
+INPUTS = [
+    (0, 0),
+    (1, 2),
+    (2, 1),
+    (3.5, 0),
+    (-1, 4),
+    (0, -2.5),
+    (2, 2),
+    (math.nan, 1),
+    (True, False),
+]
+
+
+def inside(form):
+    """Put a form into a loop that is in a branch."""
+    lines = "\n".join("            " + line for line in form.replace("; ", "\n").split("\n"))
+    return (
+        "def f(a, b):\n    x = y = z = 0\n    if a != 7:\n        for i in range(4):\n"
+        f"            t(i, x)\n{lines}\n    else:\n        x = -1\n    return a, b, x, y, z\n"
+    )
+
+
+def world(source):
+    function, space, trace = define(source)
+    space["pair"] = lambda first, second: (first, second)
+    space["neg"] = lambda value: -value
+    space["space"] = types.SimpleNamespace(inner=types.SimpleNamespace(field=2.5))
+    return function, space, trace
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_each_form_inside_of_a_loop_inside_of_a_branch(form):
+    function, space, trace = world(inside(FORMS[form]))
+    again = rebuilt(function, space)
+    for arguments in INPUTS:
+        assert run(again, trace, arguments) == run(function, trace, arguments), arguments
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "lambda a, b: a",
+        "lambda a, b: a if a < b else b",
+        "lambda a, b: (a or b) if a < 2 else (b and a, a < b < 3)[1]",
+        "lambda a, b: t(1, a) + (a if b else t(2, b)) * (b or 3)",
+        "lambda a, b: (lambda c: c + a)(b)",
+        "lambda a, b=2, /, *, c=1: a - b if c else (d := a) + d",
+        "lambda a, b: min(a, b) if a is not None and not b else max(t(1, a), b)",
+        "lambda a, b: (a if b else b) if (a if b > 1 else a > 1) else (a, b)",
+    ],
+)
+def test_lambdas_stay_one_expression(text):
+    function, space, trace = define(f"f = {text}\n")
+    assert isinstance(recover(function.__code__), ast.Lambda)
+    again = rebuilt(function, space)
+    for arguments in INPUTS:
+        assert run(again, trace, arguments) == run(function, trace, arguments)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def f(a, b):\n    for i in range(3):\n        if a < i:\n            break\n    return a",
+        "def f(a):\n    s = 0\n    while a > 0 and s < 9:\n        s += a\n    return s",
+        "def f(a):\n    while True:\n        a += 1\n        if a > 3:\n            return a",
+        "def f(x):\n    return -x if x < 0 else x",
+        "def f(a, b):\n    a, b = (b, a)\n    x = y = a\n    return (a, b, x, y)",
+    ],
+)
+def test_plain_text_comes_back_as_it_was_written(text):
+    function, _, _ = define(text)
+    expected = ast.unparse(ast.parse(text))
+    # A conditional expression that is returned is the bytecode of an if statement from 3.12 on.
+    found = ast.unparse(recover(function.__code__))
+    if "return -x" in text and sys.version_info >= (3, 12):
+        expected = "def f(x):\n    if x < 0:\n        return -x\n    return x"
+    assert found == expected
+
+
+def test_free_variables_and_arguments_are_kept():
+    space = {}
+    exec(
+        "def make(k):\n    def f(a, /, b, *, c=2):\n        return a + b * k + c\n    return f\n",
+        space,
+    )
+    function = space["make"](3)
+    node = recover(function.__code__, defaults=(), keyword_defaults=function.__kwdefaults__)
+    assert ast.unparse(node) == ("def f(a, /, b, *, c=2):\n    return a + b * k + c")
+
+
+def test_defaults_of_any_type_become_constants():
+    function, _, _ = define("def f(a, b=1, c=2):\n    return a + b\n")
+    value = object()
+    node = recover(function.__code__, defaults=(-1.5, value))
+    first, second = node.args.defaults
+    assert ast.unparse(first) == "-1.5"
+    assert second.value is value
+
+
+def test_recursion_and_a_name_that_is_global_and_free():
+    source = "def f(a, b):\n    return b if a < 1 else f(a - 1, b * 2)\n"
+    function, space, _ = define(source)
+    assert rebuilt(function, space)(4, 3) == 48
+
+
+def test_nodes_carry_the_lines_and_columns_of_the_lost_text():
+    source = (
+        "def f(a):\n    b = a + 1\n\n    for i in range(3):\n        b += a * i\n    return b\n"
+    )
+    function, _, _ = define(source)
+    node = recover(function.__code__)
+    original = ast.parse(source).body[0]
+
+    def places(tree):
+        kinds = (ast.BinOp, ast.Call, ast.Constant)
+        return [
+            (type(n).__name__, n.lineno, n.col_offset, n.end_lineno, n.end_col_offset)
+            for n in ast.walk(tree)
+            if isinstance(n, kinds)
+        ]
+
+    assert sorted(places(node)) == sorted(places(original))
+    assert node.lineno == 1
+    assert node.body[1].body[0].lineno == 5
+
+
+def test_nothing_is_executed():
+    calls = []
+    space = {"boom": lambda: calls.append(1)}
+    exec(
+        "def f(a, b=boom()):\n    boom()\n    g = lambda x=boom(): x\n    return boom() + g()\n",
+        space,
+    )
+    calls.clear()
+    recover(space["f"].__code__)
+    assert calls == []
+
+
+def test_a_long_function_and_a_deep_one():
+    lines = [f"    if a > {i}:\n        x += {i}\n    else:\n        x -= 1\n" for i in range(150)]
+    source = "def f(a):\n    x = 0\n" + "".join(lines) + "    return x\n"
+    check(source, [(0,), (75,), (1000,)])
+    deep = "".join(f"{'  ' * (i + 1)}if a > {i}:\n" for i in range(15))
+    check(f"def f(a):\n{deep}{'  ' * 16}return 1\n  return 2\n", [(3,), (20,)])
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+REFUSED = {
+    "try": ("try:\n    x = 1\nexcept ValueError:\n    x = 2", "a try statement"),
+    "finally": ("try:\n    x = 1\nfinally:\n    x = 2", "a try statement"),
+    "with": ("with a:\n    x = 1", "a with statement"),
+    "raise": ("raise ValueError", "raise or assert"),
+    "assert": ("assert a", "raise or assert"),
+    "generator": ("yield a", "a generator or a coroutine"),
+    "import": ("import math", "an import"),
+    "from import": ("from math import floor", "an import"),
+    "list": ("x = [a, b]", "a list"),
+    "dict": ("x = {a: b}", "a dict"),
+    "set": ("x = {a, b}", "a set"),
+    "f-string": ("x = f'{a}-{b}'", "an f-string"),
+    "slice": ("x = a[1:b]", "a slice"),
+    "call with a star": ("x = min(*a)", "a call with * or **"),
+    "starred target": ("x, *y = a", "a starred target"),
+    "element": ("a[0] = b", "an assignment to an element"),
+    "field": ("a.x = b", "an assignment to a field"),
+    "del": ("del a", "del"),
+    "global": ("global q\nq = a", "an assignment to a global variable"),
+    "class": ("class A:\n    pass", "a class"),
+    "frozenset": ("x = a in {1, 2}", "a constant of type frozenset"),
+    "decorator": (
+        "@b\ndef g():\n    return a",
+        "a nested function with a decorator or another name",
+    ),
+    "endless loop": ("while True:\n    pass", "a loop without an end"),
+    "loop target": (
+        "for (x, y) in a:\n    b = x",
+        "a loop whose target is not a variable",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_outside_of_the_language_is_refused_by_name(case):
+    text, found = REFUSED[case]
+    body = "\n".join("    " + line for line in text.split("\n"))
+    space = {}
+    exec(compile(f"def f(a, b):\n{body}\n    return b\n", "<typed in>", "exec"), space)
+    with pytest.raises(OperatorError) as caught:
+        recover(space["f"].__code__)
+    message = caught.value.message
+    start = (
+        "'f' has no source text, and its bytecode cannot be turned back into the operator "
+        f"language: found {found} (<typed in>, line "
+    )
+    assert message.startswith(start), message
+    assert caught.value.hint == HINT
+
+
+def test_a_comprehension_is_refused():
+    for text in ("[i for i in range(a)]", "sum(i for i in range(a))", "{i: 1 for i in range(a)}"):
+        function, _, _ = define(f"def f(a):\n    return {text}\n")
+        with pytest.raises(OperatorError, match=r"found a (comprehension|generator|list|dict)"):
+            recover(function.__code__)
+
+
+def test_an_assignment_to_an_outer_variable_is_refused_with_its_line():
+    space = {}
+    exec(
+        "def make():\n    n = 0\n    def f(a):\n        nonlocal n\n        n = a\n        return n\n"
+        "    return f\n",
+        space,
+    )
+    with pytest.raises(OperatorError) as caught:
+        recover(space["make"]().__code__)
+    assert caught.value.message == (
+        "'f' has no source text, and its bytecode cannot be turned back into the operator "
+        "language: found an assignment to 'n', a variable of an outer function (<string>, line 5)"
+    )
+
+
+def test_an_unknown_version_is_refused(monkeypatch):
+    function, _, _ = define("def f(a):\n    return a\n")
+    monkeypatch.setattr(sys, "version_info", (3, 99, 0, "final", 0))
+    with pytest.raises(OperatorError, match=r"found the bytecode of Python 3\.99 "):
+        recover(function.__code__)
+
+
+def test_nesting_without_end_is_refused():
+    text = "a" + " + (a" * 80 + ")" * 80
+    deep = "lambda: " * 60 + text
+    space = {"a": 1}
+    exec(f"f = {deep}", space)
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(350)
+    try:
+        with pytest.raises(OperatorError, match="nested too deeply"):
+            recover(space["f"].__code__)
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+# --- the proof ------------------------------------------------------------------------------------
+
+PROOF = importlib.import_module("kernelmill.compiler.bytecode.verify")
+
+WRONG = [
+    ("return a - b", "return b - a"),
+    ("return a + 1", "return a + 1.0"),
+    ("return a + 1", "return a + True"),
+    ("return 0.0", "return -0.0"),
+    ("return a < b", "return a <= b"),
+    ("x = a\nreturn x", "y = a\nreturn y"),
+    ("if a:\n    return 1\nreturn 2", "if a:\n    return 2\nreturn 1"),
+    ("while a:\n    a -= 1\nreturn b", "if a:\n    a -= 1\nreturn b"),
+    ("for i in range(a):\n    b += i\nreturn b", "for j in range(a):\n    b += j\nreturn b"),
+    (
+        "for i in range(a):\n    for i in range(b):\n        break\nreturn b",
+        "for i in range(a):\n    for i in range(b):\n        return b\nreturn b",
+    ),
+    ("return a if t(1) else b", "t(1)\nreturn a"),
+    ("t(a)\nt(b)\nreturn 1", "t(b)\nt(a)\nreturn 1"),
+    ("a, b = b, a\nreturn a", "a = b\nb = a\nreturn a"),
+    ("return (lambda u: u + a)(b)", "return (lambda u: u - a)(b)"),
+    ("return (lambda u, v=1: u + v)(b)", "return (lambda u, v=2: u + v)(b)"),
+    ("return a and b", "return b and a"),
+    ("return t(a=a)", "return t(b=a)"),
+]
+
+
+def body_of(text):
+    lines = "\n".join("    " + line for line in text.split("\n"))
+    return f"def f(a, b):\n{lines}\n"
+
+
+@pytest.mark.parametrize(("right", "wrong"), WRONG)
+def test_a_tree_that_does_something_else_is_not_accepted(right, wrong):
+    function, _, _ = define(body_of(right))
+    PROOF.verify(function.__code__, ast.parse(body_of(right)).body[0])
+    with pytest.raises(UnknownShapeError, match="control flow that no rule covers"):
+        PROOF.verify(function.__code__, ast.parse(body_of(wrong)).body[0])
+
+
+def test_other_parameters_are_not_accepted():
+    function, _, _ = define("def f(a, b):\n    return a\n")
+    for head in ("b, a", "a, b, c", "a, /, b", "a, *, b", "a, *b"):
+        with pytest.raises(UnknownShapeError):
+            PROOF.verify(function.__code__, ast.parse(f"def f({head}):\n    return a").body[0])
+
+
+def test_the_example_of_the_documentation_runs():
+    result = doctest.testmod(bytecode)
+    assert result.attempted > 2
+    assert result.failed == 0

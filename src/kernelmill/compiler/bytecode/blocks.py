@@ -9,6 +9,7 @@ Nothing is known here about what the values are.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 from types import CodeType
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -26,7 +27,7 @@ _LEAVES: Final = frozenset(("branch", "test", "jump", "return", "for"))
 # pops, pushes; the ones with a count are in `_effect`
 _EFFECTS: Final[Mapping[str, tuple[int, int]]] = {
     **dict.fromkeys(("const", "load", "cell", "null"), (0, 1)),
-    **dict.fromkeys(("attr", "unary", "walrus"), (1, 1)),
+    **dict.fromkeys(("attr", "bool", "unary", "walrus"), (1, 1)),
     **dict.fromkeys(("store", "pop", "branch", "return"), (1, 0)),
     **dict.fromkeys(("binary", "inplace", "compare", "subscr"), (2, 1)),
     "method": (1, 2),
@@ -103,23 +104,15 @@ def _block(ops: Sequence[Op], start: int, leaders: set[int]) -> Block:
 def _join_tails(blocks: dict[int, Block], shapes: Mapping[int, str]) -> None:
     """Cut the blocks that end the function where expressions meet, and make equal tails one."""
     ends = {at: b for at, b in sorted(blocks.items()) if b.last.kind == "return"}
-    keys = {at: _keys(block, shapes[at]) for at, block in ends.items()}
-    wanted: set[_Key] = set()
-    for at, block in ends.items():
-        if "v" in shapes[at]:
-            wanted.update(keys[at][cut] for cut in _cuts(block, shapes[at]))
-    inner = {keys[at][cut] for at, b in ends.items() for cut in range(1, len(b.tail))}
     home: dict[_Key, int] = {}
-    for at, block in ends.items():
-        start, here = 0, at
-        for cut, key in enumerate(keys[at]):
-            # Two values that look the same are two arms, unless others run into one of them.
-            arm = cut == 0 and key not in inner and block.tail[0].kind in _PUSHES
-            if key not in wanted or _glued(block, cut) or (arm and "v" in shapes[at]):
-                continue
-            known = home.get(key)
-            # New blocks have negative numbers: no instruction starts there.
-            target = home.setdefault(key, at if cut == 0 else -1 - len(home))
+    fresh = itertools.count(-1, -1)  # new blocks: no instruction has a negative number
+    for at, places in _places(ends, shapes).items():
+        block, start, here = ends[at], 0, at
+        for cut, key in places:
+            # Where no value is on the stack only this block is cut: statements stay apart.
+            known = home.get(key) if "v" in key[0] else None
+            new = at if cut == 0 else next(fresh)
+            target = home[key] = new if known is None else known
             if target != here:
                 blocks[here] = Block(block.ops[start:cut], _jump(block, target))
                 start, here = cut, target
@@ -127,6 +120,29 @@ def _join_tails(blocks: dict[int, Block], shapes: Mapping[int, str]) -> None:
                 break
         else:
             blocks[here] = Block(block.ops[start:], block.last)
+
+
+def _places(
+    ends: Mapping[int, Block], shapes: Mapping[int, str]
+) -> dict[int, list[tuple[int, _Key]]]:
+    """Return where each block that ends the function is to be cut, and what follows there."""
+    keys = {at: _keys(block, shapes[at]) for at, block in ends.items()}
+    within = {at for at in ends if "v" in shapes[at]}
+    wanted = {keys[at][cut] for at in within for cut in _cuts(ends[at], shapes[at])}
+    inner = {key for tails in keys.values() for key in tails[1:]}
+
+    def fits(at: int, cut: int, key: _Key) -> bool:
+        if key not in wanted or _glued(ends[at], cut):
+            return False
+        if cut > 0:
+            return "v" in key[0] or at in within
+        # Two values that look the same are two arms, unless others run into one of them.
+        return at in within and (key in inner or ends[at].tail[0].kind not in _PUSHES)
+
+    return {
+        at: [(cut, key) for cut, key in enumerate(tails) if fits(at, cut, key)]
+        for at, tails in keys.items()
+    }
 
 
 def _jump(block: Block, target: int) -> Op:
@@ -162,7 +178,7 @@ def _glued(block: Block, index: int) -> bool:
     if not 0 < index < len(block.ops):
         return False
     before, op = block.ops[index - 1], block.ops[index]
-    if before.kind == "cell" or op.kind == "function" or isinstance(op.arg, CodeType):
+    if "cell" in (before.kind, op.kind) or op.kind == "function" or isinstance(op.arg, CodeType):
         return True
     return op.kind in ("pop", "store", "unpack") and before.kind in _GLUES
 

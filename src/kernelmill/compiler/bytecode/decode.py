@@ -11,6 +11,7 @@ cell                  name                pushes the cell of a variable, for a c
 null, attr, method    name                marker of a plain call; field; field to be called
 unary, binary         operator            `inplace` is the same for augmented assignments
 compare, chain        operator            `chain` keeps the right operand for the next comparison
+bool                                      makes the value a bool: what is left of `not not x` (3.13)
 subscr, tuple, call   count, names        `call` has (number of arguments, names of the last ones)
 store, walrus         (scope, name)       `walrus` keeps the value
 unpack, again         count               `again` keeps the tuple: `a, b = c, d = t`
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["VERSIONS", "Op", "decode"]
 
 VERSIONS: Final = ((3, 11), (3, 12), (3, 13))
+_AS_BOOL: Final = 16  # the flag of COMPARE_OP that makes the result a bool (3.13)
 NEXT: Final = -1  # a target that is the following instruction
 NULL_FIRST: Final = sys.version_info < (3, 13)  # the marker of a plain call lies below the function
 KEEPS_ITERATOR: Final = sys.version_info >= (3, 12)  # an exhausted loop pops its iterator itself
@@ -92,7 +94,11 @@ def decode(code: CodeType) -> list[Op]:
         ops.extend(handler(instruction, place, code))
     if code.co_exceptiontable:
         raise refusal(code, "a try or with statement")
-    return _fuse([_resolve(op, index, index_of) for index, op in enumerate(ops)])
+    fused = _fuse([_resolve(op, index, index_of) for index, op in enumerate(ops)])
+    for op in fused:
+        if op.kind == "for" and op.arg is None:
+            raise refusal(code, "a loop whose target is not a variable", op.place.line)
+    return fused
 
 
 _GENERATOR_FLAGS: Final = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
@@ -178,6 +184,13 @@ def _binary(i: dis.Instruction, place: Place, _code: CodeType) -> Iterable[Op]:
     return (Op("binary", symbol, place),)
 
 
+def _compare(i: dis.Instruction, place: Place, _code: CodeType) -> Iterable[Op]:
+    compared = Op("compare", i.argval, place)
+    if sys.version_info >= (3, 13) and (i.arg or 0) & _AS_BOOL:
+        return (compared, Op("bool", None, place))
+    return (compared,)
+
+
 def _intrinsic(i: dis.Instruction, place: Place, code: CodeType) -> Iterable[Op]:
     if "UNARY_POSITIVE" not in i.argrepr:
         raise refusal(code, f"the instruction {i.opname} {i.argrepr}", place.line)
@@ -241,7 +254,7 @@ HANDLERS: Final[Mapping[str, Handler]] = {
     **dict.fromkeys(
         (
             *("CACHE", "EXTENDED_ARG", "NOP", "RESUME", "PRECALL"),
-            *("MAKE_CELL", "COPY_FREE_VARS", "TO_BOOL"),
+            *("MAKE_CELL", "COPY_FREE_VARS"),
         ),
         _nothing,
     ),
@@ -265,7 +278,8 @@ HANDLERS: Final[Mapping[str, Handler]] = {
     "CALL_INTRINSIC_1": _intrinsic,
     "BINARY_OP": _binary,
     "BINARY_SUBSCR": _fixed("subscr", None),
-    "COMPARE_OP": _with("compare"),
+    "TO_BOOL": _fixed("bool", None),
+    "COMPARE_OP": _compare,
     "IS_OP": _with("compare", arg=_operator("is not", "is")),
     "CONTAINS_OP": _with("compare", arg=_operator("not in", "in")),
     "KW_NAMES": _kw_names,
@@ -356,6 +370,9 @@ _PAIRS: Final[Mapping[tuple[str, str], _Pair]] = {
     ("copy", "store"): _kept("walrus"),
     ("copy", "unpack"): _kept("again"),
     ("copy", "branch"): _kept("test"),
+    # A branch and `not` take any value in the operator language; elsewhere `bool` is `not not`.
+    ("bool", "branch"): lambda _, second: second,
+    ("bool", "unary"): lambda _, second: second if second.arg == "not" else None,
     ("swap", "copy"): _over,
     ("over", "compare"): _chain,
     ("for", "store"): lambda first, second: replace(first, arg=second.arg),

@@ -20,6 +20,7 @@ from kernelmill.compiler.bytecode.graph import (
     Goto,
     Graph,
     Hole,
+    Marker,
     Next,
     Node,
     Right,
@@ -81,10 +82,9 @@ def _fill_end(node: Node, stack: Sequence[Entry]) -> None:
             node.end = replace(node.end, **{field: _fill(tree, stack)})
 
 
-def _dump(node: Node) -> str:
-    """Return what the tested or returned tree is, whatever its place."""
-    tree = node.end.test if isinstance(node.end, Test) else getattr(node.end, "value", None)
-    return ast.dump(tree) if isinstance(tree, ast.AST) else ""
+def _dumps(trees: Sequence[ast.AST | Marker | Right]) -> list[object]:
+    """Return what trees are, whatever their places."""
+    return [ast.dump(tree) if isinstance(tree, ast.AST) else tree for tree in trees]
 
 
 class Reducer:
@@ -150,11 +150,11 @@ class Reducer:
         if one.to == other.to:
             return True
         a, b = self.node(one.to), self.node(other.to)
-        ends = isinstance(a.end, Give) and isinstance(b.end, Give) and a.depth == b.depth == 0
-        if not ends or len(a.body) != len(b.body) or _dump(a) != _dump(b):
-            return False
-        pairs = zip(a.body, b.body, strict=True)
-        return all(ast.dump(x) == ast.dump(y) for x, y in pairs)
+        if isinstance(a.end, Give) and isinstance(b.end, Give) and a.depth == b.depth == 0:
+            return _dumps([*a.body, a.end.value]) == _dumps([*b.body, b.end.value])
+        # CPython copies a value as well, when a return follows it.
+        values = not a.body and not b.body and a.depth == b.depth and a.end == b.end
+        return values and isinstance(a.end, Goto) and _dumps(a.stack) == _dumps(b.stack)
 
     # --- sequences --------------------------------------------------------------------------------
 
@@ -177,8 +177,13 @@ class Reducer:
         if not isinstance(node.end, Goto) or not self.single(node.end.to):
             return False
         after = self.node(node.end.to)
-        if node.end.to == at or isinstance(after.end, Next):
-            return False
+        cleans = node.depth > 0 and len(node.body) == 1 and drops(node.body[0], node.depth - 1)
+        if (
+            node.end.to == at
+            or isinstance(after.end, Next)
+            or (cleans and node.depth > len(node.stack))
+        ):
+            return False  # the end of a chained comparison stays apart until it is joined
         self._append(node, after)
         return True
 

@@ -7,6 +7,7 @@ other blocks left on the stack; `reduce` fills them.
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from types import CodeType
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
@@ -66,6 +67,7 @@ Rebuild: TypeAlias = "Callable[[CodeType, ast.arguments], ast.FunctionDef | ast.
 _Slot: TypeAlias = Entry | Code | Cell | Keywords | Defined | Several
 _Kind = TypeVar("_Kind")
 _ITERATOR: Final = Marker("iterator")
+_DECORATED: Final = "a nested function with a decorator or another name"
 _PARALLEL: Final = frozenset(("pop", "store", "swap", "unpack"))
 
 
@@ -229,6 +231,11 @@ class _Reader:
     def unary(self, op: Op) -> None:
         self._push(built(placed(ast.UnaryOp(UNARY[str(op.arg)](), self._value()), op.place)))
 
+    def truth(self, op: Op) -> None:
+        """Make a value a bool as the operator language can write it."""
+        for _ in range(2):
+            self.unary(replace(op, arg="not"))
+
     def binary(self, op: Op) -> None:
         left, right = self._values(2)
         self._push(placed(ast.BinOp(left, BINARY[str(op.arg)](), right), op.place))
@@ -274,7 +281,10 @@ class _Reader:
         called = self._stack[-2:]
         del self._stack[-2:]
         functions = [slot for slot in called if isinstance(slot, ast.expr)]
-        if len(called) != 2 or len(functions) != 1:  # noqa: PLR2004 - a function and its marker
+        markers = [slot for slot in called if isinstance(slot, Marker)]
+        if any(isinstance(slot, Defined) for slot in called):
+            raise UnknownShapeError(_DECORATED)
+        if len(functions) != 1 or len(markers) != 1:
             raise UnknownShapeError("a call without a function")
         plain = len(values) - len(names)
         pairs = zip(names, values[plain:], strict=True)
@@ -322,7 +332,7 @@ class _Reader:
     def _define(self, target: ast.Name) -> None:
         defined = self._pop(Defined).node
         if defined.name != target.id or self._busy():
-            raise UnknownShapeError("a nested function with a decorator or another name")
+            raise UnknownShapeError(_DECORATED)
         self._body.append(defined)
 
     def _assign(self, target: ast.expr | None, op: Op) -> None:
@@ -436,10 +446,7 @@ class _Reader:
                 true, false = (Edge(to, keep) for to in last.targets)
                 return Test(self._value(), true, false)
             case "for":
-                if not isinstance(last.arg, tuple):
-                    raise UnknownShapeError("a loop over something other than a variable")
-                target = placed(ast.Name(last.arg[1], ast.Store()), last.place)
-                return Next(target, *last.targets)
+                return Next(name(variable(last), last.place, store=True), *last.targets)
             case "return":
                 value = self._value()
                 if self._busy():
@@ -458,6 +465,7 @@ _RUN: Final[Mapping[str, Callable[[_Reader, Op], None]]] = {
     "attr": _Reader.attr,
     "method": _Reader.method,
     "unary": _Reader.unary,
+    "bool": _Reader.truth,
     "binary": _Reader.binary,
     "inplace": _Reader.inplace,
     "compare": _Reader.compare,
