@@ -133,17 +133,17 @@ def test_parameters_without_grad() -> None:
     ("make", "error", "text"),
     [
         (lambda: torch.ones(3, requires_grad=True), km.ArgumentError,
-         "argument 'x' is a torch tensor that requires grad; accepted: plain CPU tensors\n\n"
-         "hint: pass `x.detach()`"),
+         ("argument 'x' is a torch tensor that requires grad; accepted: plain CPU tensors\n\n"
+         "hint: pass `x.detach()`")),
         (lambda: torch.ones(3, dtype=torch.complex64).conj(), km.ArgumentError,
-         "argument 'x' is a torch tensor that is a lazy conjugate; accepted: plain CPU tensors\n\n"
-         "hint: pass `x.resolve_conj()`"),
+         ("argument 'x' is a torch tensor that is a lazy conjugate; accepted: plain CPU tensors\n\n"
+         "hint: pass `x.resolve_conj()`")),
         (lambda: torch.ones(3).to_sparse(), km.ArgumentError,
-         "argument 'x' is a torch tensor that is not strided; accepted: plain CPU tensors\n\n"
-         "hint: pass `x.to_dense()`"),
+         ("argument 'x' is a torch tensor that is not strided; accepted: plain CPU tensors\n\n"
+         "hint: pass `x.to_dense()`")),
         (lambda: torch.ones(3, device="meta"), km.DeviceError,
-         "argument 'x' is a torch tensor on meta; this call runs on the CPU\n\n"
-         "hint: copy it to the host first, for example `x.cpu()`"),
+         ("argument 'x' is a torch tensor on meta; this call runs on the CPU\n\n"
+         "hint: copy it to the host first, for example `x.cpu()`")),
     ],
     ids=["grad", "conj", "sparse", "meta"],
 )  # fmt: skip

@@ -13,15 +13,15 @@ import numpy as np
 from kernelmill import events
 from kernelmill.algorithms.layout import Operand, memory_order
 from kernelmill.compiler import ir
-from kernelmill.compiler.builder import ScalarOverflowError, weak_type_of
+from kernelmill.compiler.builder import weak_type_of
 from kernelmill.dtypes import DType, StructType, Type, WeakType, weak_int
-from kernelmill.errors import ArgumentError, ShapeError
+from kernelmill.errors import ArgumentError, ScalarOverflowError, ShapeError
 from kernelmill.runtime.memory import View, as_view, copied, empty_like_library, may_overlap
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["Argument", "argument", "outputs_of", "weak_limits"]
+__all__ = ["Argument", "argument", "given_outputs", "outputs_of", "weak_limits"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,11 +149,7 @@ def outputs_of(
         made = tuple(_new(shape, dtype, inputs) for dtype in dtypes)
         views = [argument(array, "out", writable=True) for array in made]
         return views, made[0] if len(made) == 1 else made
-    given = out if type(out) is tuple else (out,)
-    views = [
-        argument(array, f"out[{i}]" if len(given) > 1 else "out", writable=True)
-        for i, array in enumerate(given)
-    ]
+    views = given_outputs(out)
     for i, output in enumerate(views):
         _check_shape(output, shape, exact=exact)
         _check_alike(output, views[0], exact=exact)
@@ -161,6 +157,15 @@ def outputs_of(
             if may_overlap(output.view, other.view):
                 raise ArgumentError(f"`{other.name}` and `{output.name}` overlap")
     return views, out
+
+
+def given_outputs(out: Any) -> list[Argument]:
+    """Return the arrays that the user gave for results as arguments."""
+    given = out if type(out) is tuple else (out,)
+    return [
+        argument(array, f"out[{i}]" if len(given) > 1 else "out", writable=True)
+        for i, array in enumerate(given)
+    ]
 
 
 def _check_shape(output: Argument, shape: tuple[int, ...], *, exact: bool) -> None:

@@ -12,7 +12,6 @@ import numpy as np
 
 from kernelmill.compiler.builder import (
     FunctionBuilder,
-    ScalarOverflowError,
     convert,
     tuple_item,
     weak_type_of,
@@ -35,7 +34,7 @@ from kernelmill.dtypes import (
     storage,
     uint64,
 )
-from kernelmill.errors import ArgumentError, DTypeError
+from kernelmill.errors import ArgumentError, DTypeError, ScalarOverflowError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -310,6 +309,11 @@ def element_types(
         return [cast("Element", storage(inputs[0]))] * count
     result = storage(transform.result)
     items = result.items if isinstance(result, TupleType) else (result,) * count
+    if len(items) == 1 and isinstance(result, TupleType):
+        raise DTypeError(
+            f"{transform.op.name} returns a tuple of 1; several results are two or more",
+            hint="return the value itself",
+        )
     if any(isinstance(t, TupleType) for t in items):
         raise DTypeError(
             f"{transform.op.name} returns a tuple inside a tuple", hint="return one flat tuple"

@@ -14,7 +14,13 @@ import numpy as np
 
 from kernelmill import events
 from kernelmill.algorithms import layout as layouts
-from kernelmill.algorithms.arguments import Argument, argument, outputs_of, weak_limits
+from kernelmill.algorithms.arguments import (
+    Argument,
+    argument,
+    given_outputs,
+    outputs_of,
+    weak_limits,
+)
 from kernelmill.algorithms.folds import Fold, element_program, element_types, plan_fold
 from kernelmill.algorithms.plan import (
     Bound,
@@ -270,6 +276,11 @@ def _prepare(request: _Request, inputs: tuple[Any, ...], out: Any) -> Bound:
     """Check the arguments of a call and bind them to a kernel."""
     if not inputs:
         raise ArgumentError("`inputs` is empty; a reduction takes at least one array")
+    if request.transform is None and len(inputs) != 1:
+        raise ArgumentError(
+            f"a reduction takes one array, got {len(inputs)}",
+            hint="`km.transform_reduce` takes several, with an operator that joins them",
+        )
     given = [argument(x, f"inputs[{i}]" if len(inputs) > 1 else "x") for i, x in enumerate(inputs)]
     if all(a.is_weak for a in given):
         raise ArgumentError("all inputs are Python scalars", hint="pass one as `np.asarray(x)`")
@@ -341,10 +352,10 @@ def _stored(folds: Sequence[Fold], out: Any) -> tuple[DType | StructType, ...]:
     """Return the element types to store: the folds' own, or those of `out`."""
     if out is None:
         return tuple(f.out for f in folds)
-    given = out if type(out) is tuple else (out,)
+    given = given_outputs(out)
     if len(given) != len(folds):
         raise ArgumentError(f"`out` has {len(given)} arrays for {len(folds)} operators")
-    stored = tuple(argument(x, "out", writable=True).view.dtype for x in given)
+    stored = tuple(o.view.dtype for o in given)
     for fold, dtype in zip(folds, stored, strict=True):
         if not can_store(fold.out, dtype):
             raise DTypeError(

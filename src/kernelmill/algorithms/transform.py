@@ -11,7 +11,13 @@ import numpy as np
 
 from kernelmill import events
 from kernelmill.algorithms import layout as layouts
-from kernelmill.algorithms.arguments import Argument, argument, outputs_of, weak_limits
+from kernelmill.algorithms.arguments import (
+    Argument,
+    argument,
+    given_outputs,
+    outputs_of,
+    weak_limits,
+)
 from kernelmill.algorithms.plan import (
     Bound,
     Built,
@@ -156,14 +162,19 @@ def _results(operator: Specialized, out: Any, name: str) -> tuple[DType | Struct
     """Return the element types to store: the operator's own, or those of `out`."""
     found = storage(operator.result)
     natural = found.items if isinstance(found, TupleType) else (found,)
+    if isinstance(found, TupleType) and len(natural) <= 1:
+        raise DTypeError(
+            f"{name} returns a tuple of {len(natural)}; several results are two or more",
+            hint="return the value itself",
+        )
     if any(isinstance(t, TupleType) for t in natural):
         raise DTypeError(f"{name} returns a tuple inside a tuple", hint="return one flat tuple")
     if out is None:
         return tuple(t for t in natural if isinstance(t, (DType, StructType)))
-    given = out if type(out) is tuple else (out,)
+    given = given_outputs(out)
     if len(given) != len(natural):
         raise ArgumentError(f"{name} has {len(natural)} results, `out` has {len(given)} arrays")
-    stored = tuple(argument(x, "out", writable=True).view.dtype for x in given)
+    stored = tuple(o.view.dtype for o in given)
     items = operator.result.items if isinstance(operator.result, TupleType) else (operator.result,)
     for result, dtype in zip(items, stored, strict=True):
         if not can_store(result, dtype):
