@@ -1,13 +1,12 @@
-// reduce_packed.hpp - several folds with vector forms over one contiguous sequence: each register of elements is read once.
-// A single fold, and folds without vector forms, are in reduce_tree.hpp.
+// reduce_packed.hpp - several folds with vector forms over one contiguous sequence: each register
+// of elements is read once. A single fold, and folds without vector forms, are in reduce_tree.hpp.
 #pragma once
 #include "reduce_tree.hpp"
 
 namespace km {
 
 // The lanes of fold number K; T is its lane_tree.
-template <int K, class F, class T>
-struct packed_lanes {
+template <int K, class F, class T> struct packed_lanes {
   typedef typename T::word V __attribute__((vector_size(KM_VECTOR_BYTES)));
   V lane[T::registers];
   const F& f;
@@ -45,7 +44,8 @@ struct packed_bank<packed_lanes<K, F, T>...> : packed_lanes<K, F, T>... {
     }
   }
   template <class Map, class R>
-  static KM_HOT void each_whole(const Map& map, const F&... f, typename T::A*... to, i64 count, i64 n, const char* at, i64 step) {
+  static KM_HOT void each_whole(const Map& map, const F&... f, typename T::A*... to, i64 count,
+                                i64 n, const char* at, i64 step) {
     constexpr i64 lanes = min_of(T::L...);
     constexpr int registers = (int)min_of(T::registers...);
     for (i64 row = 0; row < count; row++, at += step) {

@@ -1,8 +1,10 @@
-// reduce_tree.hpp - one commutative fold over one chunk, in the fixed order of docs/reference/reduction-tree.md.  The tree
-// of other operators is in reduce_ordered.hpp; which elements make a chunk, and threads, are in reduce.hpp.
+// reduce_tree.hpp - one commutative fold over one chunk, in the fixed order of
+// docs/reference/reduction-tree.md.  The tree of other operators is in reduce_ordered.hpp; which
+// elements make a chunk, and threads, are in reduce.hpp.
 //
-// Trees work on `width` columns at once: slot j of a tree is a row of `width` accumulators.  Columns never meet, so the
-// bits are the same for any width; width 1 is the ordinary reduction of a sequence.
+// Trees work on `width` columns at once: slot j of a tree is a row of `width` accumulators. Columns
+// never meet, so the bits are the same for any width; width 1 is the ordinary reduction of a
+// sequence.
 #pragma once
 #include "fold.hpp"
 #include "layout.hpp"
@@ -17,22 +19,22 @@ struct mapped {
   static constexpr bool plain = false;
 };
 // The map that hands the one input to every fold as it is.
-template <class T>
-struct same {
+template <class T> struct same {
   static constexpr bool plain = true;
   KM_INL T operator()(T a) const { return a; }
 };
 
 // Fold F, number K of N, of the values that Map makes of the inputs I.
-template <class Map, int K, int N, class F, class... I>
-struct tree_base {
+template <class Map, int K, int N, class F, class... I> struct tree_base {
   typedef typename F::acc A;
   static constexpr int values = Map::plain ? 1 : N;  // km::same feeds its one value to every fold
-  template <class... R>
-  static KM_INL A value(const Map& map, i64 i, const R&... from) { return result<K, values>(map(from[i]...)); }
+  template <class... R> static KM_INL A value(const Map& map, i64 i, const R&... from) {
+    return result<K, values>(map(from[i]...));
+  }
 
   // acc[j] = value(j), or f(acc[j], value(j)).
-  static KM_INL void sweep(const Map map, const F f, A* KM_R acc, i64 n, bool seed, reader<I>... from) {
+  static KM_INL void sweep(const Map map, const F f, A* KM_R acc, i64 n, bool seed,
+                           reader<I>... from) {
     if (seed) {
       KM_IVDEP
       for (i64 j = 0; j < n; j++) acc[j] = value(map, j, from...);
@@ -42,11 +44,25 @@ struct tree_base {
     }
   }
   template <int... J>
-  static KM_INL void sweep_at(const Map& map, const F& f, A* acc, i64 n, bool seed, char* const* p, const i64* s,
-                              indices<J...>) {
+  static KM_INL void sweep_at(const Map& map, const F& f, A* acc, i64 n, bool seed, char* const* p,
+                              const i64* s, indices<J...>) {
     sweep(map, f, acc, n, seed, reader<I>(p[J], s[J])...);
   }
-  static KM_HOT void combine(const Map& map, const F& f, A* acc, i64 n, bool seed, char* const* p, const i64* s) {
+  // to[j] = value(j).
+  static KM_INL void copy_each(const Map map, A* KM_R to, i64 n, const reader<I>... from) {
+    KM_IVDEP
+    for (i64 j = 0; j < n; j++) to[j] = value(map, j, from...);
+  }
+  template <int... J>
+  static KM_INL void copy_at(const Map& map, A* to, i64 n, char* const* p, const i64* s,
+                             indices<J...>) {
+    copy_each(map, to, n, reader<I>(p[J], s[J])...);
+  }
+  static KM_HOT void copy(const Map& map, A* to, i64 n, char* const* p, const i64* s) {
+    copy_at(map, to, n, p, s, indices_of<(int)sizeof...(I)>());
+  }
+  static KM_HOT void combine(const Map& map, const F& f, A* acc, i64 n, bool seed, char* const* p,
+                             const i64* s) {
     sweep_at(map, f, acc, n, seed, p, s, indices_of<(int)sizeof...(I)>());
   }
 };
@@ -63,7 +79,8 @@ struct lane_tree : tree_base<Map, K, N, F, I...> {
   static constexpr int registers = (int)(L * sizeof(A)) / KM_VECTOR_BYTES;
 
   // Whole blocks of L elements of one sequence, lane by lane.
-  static KM_INL void blocks(const Map& map, const F& f, A* acc, i64 count, const reader<I>&... from) {
+  static KM_INL void blocks(const Map& map, const F& f, A* acc, i64 count,
+                            const reader<I>&... from) {
     if constexpr (packed) {
       typedef word V __attribute__((vector_size(KM_VECTOR_BYTES)));
       V a[registers];
@@ -79,16 +96,26 @@ struct lane_tree : tree_base<Map, K, N, F, I...> {
       }
       __builtin_memcpy(acc, a, sizeof(a));
     } else {
-      for (i64 i = 0; count > 0; count--, i += L) {
+      constexpr int rounds = ((I::pattern == strided) || ...) ? 2 : 1;
+      i64 i = 0;
+      for (; count >= rounds; count -= rounds, i += rounds * L) {
+        (from.prefetch(i + 8 * L, rounds * L),
+         ...);  // the processor does not see through strided loads
         KM_IVDEP
-        for (i64 j = 0; j < L; j++) acc[j] = f(acc[j], base::value(map, i + j, from...));
+        for (i64 j = 0; j < L; j++) {
+          A a = acc[j];
+          KM_UNROLL_ALL
+          for (int r = 0; r < rounds; r++) a = f(a, base::value(map, i + r * L + j, from...));
+          acc[j] = a;
+        }
       }
+      for (; count > 0; count--, i += L)
+        for (i64 j = 0; j < L; j++) acc[j] = f(acc[j], base::value(map, i + j, from...));
     }
   }
 
   // lane[j] = f(lane[j], lane[j + S]) for all j < S, then the same for S / 2 ...
-  template <i64 S>
-  static KM_INL void halve(const F& f, A* acc) {
+  template <i64 S> static KM_INL void halve(const F& f, A* acc) {
     constexpr i64 bytes = S * (i64)sizeof(A);
     if constexpr (F::vectors && bytes >= 16) {
       constexpr i64 B = bytes < KM_VECTOR_BYTES ? bytes : KM_VECTOR_BYTES;
@@ -120,19 +147,21 @@ struct lane_tree : tree_base<Map, K, N, F, I...> {
     return acc[0];
   }
   // All lanes hold elements, those before `done` are folded: the elements after it, and the tree.
-  static KM_INL A rest(const Map& map, const F& f, A* acc, i64 done, i64 n, const reader<I>&... from) {
+  static KM_INL A rest(const Map& map, const F& f, A* acc, i64 done, i64 n,
+                       const reader<I>&... from) {
     KM_IVDEP
     for (i64 j = done; j < n; j++) acc[j - done] = f(acc[j - done], base::value(map, j, from...));
     halve<L / 2>(f, acc);
     return acc[0];
   }
   template <int... J>
-  static KM_INL A whole_at(const Map& map, const F& f, i64 n, char* const* p, const i64* s, indices<J...>) {
+  static KM_INL A whole_at(const Map& map, const F& f, i64 n, char* const* p, const i64* s,
+                           indices<J...>) {
     return whole(map, f, n, reader<I>(p[J], s[J])...);
   }
   // The same for `count` sequences, `step` apart.
-  static KM_HOT void each_whole(const Map& map, const F& f, A* to, i64 count, i64 n, char* const* start, const i64* s,
-                                const i64* step) {
+  static KM_HOT void each_whole(const Map& map, const F& f, A* to, i64 count, i64 n,
+                                char* const* start, const i64* s, const i64* step) {
     constexpr int operands = (int)sizeof...(I);
     char* p[operands];
     for (int k = 0; k < operands; k++) p[k] = start[k];
@@ -143,16 +172,19 @@ struct lane_tree : tree_base<Map, K, N, F, I...> {
   }
 
   template <int... J>
-  static KM_INL void blocks_at(const Map& map, const F& f, A* acc, i64 count, char* const* p, const i64* s, indices<J...>) {
+  static KM_INL void blocks_at(const Map& map, const F& f, A* acc, i64 count, char* const* p,
+                               const i64* s, indices<J...>) {
     blocks(map, f, acc, count, reader<I>(p[J], s[J])...);
   }
-  static KM_HOT void fold_blocks(const Map& map, const F& f, A* acc, i64 count, char* const* p, const i64* s) {
+  static KM_HOT void fold_blocks(const Map& map, const F& f, A* acc, i64 count, char* const* p,
+                                 const i64* s) {
     blocks_at(map, f, acc, count, p, s, indices_of<(int)sizeof...(I)>());
   }
 
-  // Elements q, q + 1, ... q + n - 1 of a chunk: `down` leads from one to the next, `s` from column to column.
-  static KM_INL void feed(const Map& map, const F& f, A* acc, i64 q, i64 n, i64 width, bool dense, char* const* start,
-                          const i64* s, const i64* down) {
+  // Elements q, q + 1, ... q + n - 1 of a chunk: `down` leads from one to the next, `s` from column
+  // to column.
+  static KM_INL void feed(const Map& map, const F& f, A* acc, i64 q, i64 n, i64 width, bool dense,
+                          char* const* start, const i64* s, const i64* down) {
     constexpr int operands = (int)sizeof...(I);
     char* p[operands];
     for (int k = 0; k < operands; k++) p[k] = start[k];
@@ -161,6 +193,12 @@ struct lane_tree : tree_base<Map, K, N, F, I...> {
       if (width == 1 && lane == 0 && q != 0 && n >= L) {
         m = n / L * L;
         fold_blocks(map, f, acc, n / L, p, s);
+      } else if (width > 1 && dense && lane == 0 && q != 0 && n >= 4 * L) {
+        char* next[3][operands];
+        for (int c = 0; c < 3; c++)
+          for (int k = 0; k < operands; k++) next[c][k] = p[k] + (c + 1) * L * down[k];
+        m = 4 * L;
+        combine_four(map, f, acc, L * width, true, p, next[0], next[1], next[2], s);
       } else if (dense) {
         base::combine(map, f, acc + lane * width, m * width, q < L, p, s);
       } else {
@@ -188,8 +226,9 @@ struct lane_tree : tree_base<Map, K, N, F, I...> {
     for (i64 j = 0; j < n; j++) acc[j] = f(f(acc[j], c[j]), f(b[j], d[j]));
   }
   // The same for four rows of elements; or, as a chain, acc and the four rows from left to right.
-  static KM_INL void sweep_four(const Map map, const F f, A* KM_R acc, i64 n, bool chain, const reader<I>... a,
-                                const reader<I>... b, const reader<I>... c, const reader<I>... d) {
+  static KM_INL void sweep_four(const Map map, const F f, A* KM_R acc, i64 n, bool chain,
+                                const reader<I>... a, const reader<I>... b, const reader<I>... c,
+                                const reader<I>... d) {
     if (chain) {
       KM_IVDEP
       for (i64 j = 0; j < n; j++) {
@@ -204,24 +243,27 @@ struct lane_tree : tree_base<Map, K, N, F, I...> {
     }
   }
   template <int... J>
-  static KM_INL void sweep_four_at(const Map& map, const F& f, A* acc, i64 n, bool chain, char* const* a, char* const* b,
-                                   char* const* c, char* const* d, const i64* s, indices<J...>) {
-    sweep_four(map, f, acc, n, chain, reader<I>(a[J], s[J])..., reader<I>(b[J], s[J])..., reader<I>(c[J], s[J])...,
-               reader<I>(d[J], s[J])...);
+  static KM_INL void sweep_four_at(const Map& map, const F& f, A* acc, i64 n, bool chain,
+                                   char* const* a, char* const* b, char* const* c, char* const* d,
+                                   const i64* s, indices<J...>) {
+    sweep_four(map, f, acc, n, chain, reader<I>(a[J], s[J])..., reader<I>(b[J], s[J])...,
+               reader<I>(c[J], s[J])..., reader<I>(d[J], s[J])...);
   }
-  static KM_HOT void combine_four(const Map& map, const F& f, A* acc, i64 n, bool chain, char* const* a, char* const* b,
-                                  char* const* c, char* const* d, const i64* s) {
+  static KM_HOT void combine_four(const Map& map, const F& f, A* acc, i64 n, bool chain,
+                                  char* const* a, char* const* b, char* const* c, char* const* d,
+                                  const i64* s) {
     sweep_four_at(map, f, acc, n, chain, a, b, c, d, s, indices_of<(int)sizeof...(I)>());
   }
 
-  // A chunk of 3 to L elements whose rows adjoin: the first two levels at once, straight from the elements.  Returns how many
-  // lanes are left.
-  static KM_COLD i64 first_levels(const Map& map, const F& f, A* acc, i64 n, i64 width, char* const* p, const i64* s,
-                                  const i64* down) {
+  // A chunk of 3 to L elements whose rows adjoin: the first two levels at once, straight from the
+  // elements.  Returns how many lanes are left.
+  static KM_COLD i64 first_levels(const Map& map, const F& f, A* acc, i64 n, i64 width,
+                                  char* const* p, const i64* s, const i64* down) {
     constexpr int operands = (int)sizeof...(I);
     i64 step = L / 4;
     while (2 * step >= n) step /= 2;
-    i64 four = larger(n - 3 * step, i64(0)), three = smaller(step, n - 2 * step);  // rows with so many children
+    i64 four = larger(n - 3 * step, i64(0)),
+        three = smaller(step, n - 2 * step);  // rows with so many children
     char* q[4][operands];
     for (int c = 0; c < 4; c++)
       for (int k = 0; k < operands; k++) q[c][k] = p[k] + c * step * down[k];
@@ -236,7 +278,12 @@ struct lane_tree : tree_base<Map, K, N, F, I...> {
 
   // Combines the lanes of a chunk of n elements; the result is in slot 0.
   static KM_COLD void close(const F& fold, A* acc, i64 n, i64 width) {
-    for (i64 step = L / 2; step > 0; step /= 2) join(fold, acc, acc + step * width, smaller(step, n - step) * width);
+    for (i64 step = L / 2; step > 0; step /= 2) {
+      if (width > 1 && step > 1 && n >= 2 * step)
+        join_four(fold, acc, (step /= 2) * width);
+      else
+        join(fold, acc, acc + step * width, smaller(step, n - step) * width);
+    }
   }
 };
 

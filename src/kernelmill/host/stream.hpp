@@ -1,5 +1,6 @@
-// stream.hpp - writing finished blocks past the caches: whole 64-byte lines with non-temporal stores; nothing is computed.
-// An output larger than the last-level cache then costs its own bytes only, not a read of every line before the write.
+// stream.hpp - writing finished blocks past the caches: whole 64-byte lines with non-temporal
+// stores; nothing is computed. An output larger than the last-level cache then costs its own bytes
+// only, not a read of every line before the write.
 #pragma once
 #include "base.hpp"
 
@@ -7,7 +8,8 @@ namespace km {
 
 constexpr i64 line_bytes = 64;
 
-// Copies whole lines from a cache-resident block; both addresses are multiples of 64.  A plain copy on other processors.
+// Copies whole lines from a cache-resident block; both addresses are multiples of 64.  A plain copy
+// on other processors.
 KM_INL void stream_lines(char* to, const char* from, i64 bytes) {
 #if defined(__x86_64__) && defined(__AVX512F__)
   typedef long long lane __attribute__((vector_size(64), may_alias));
@@ -41,8 +43,9 @@ KM_INL void stream_fence() {
 #endif
 }
 
-// One output's bytes on their way out.  Blocks are computed at open()'s address; adjoining blocks share lines, so elements
-// whose size does not divide 64 stream as well.  Only the first and the last line of a run are written through the cache.
+// One output's bytes on their way out.  Blocks are computed at open()'s address; adjoining blocks
+// share lines, so elements whose size does not divide 64 stream as well.  Only the first and the
+// last line of a run are written through the cache.
 struct Stage {
   static constexpr i64 capacity = 1024;
   char* line = nullptr;  // address of block[0] in the output, a multiple of 64

@@ -1,11 +1,13 @@
-// transform.hpp - element-wise operators: any number of inputs and outputs, any layout; reductions are in reduce.hpp.
-// The host passes collapsed dimensions, sorted so that the innermost one is the fastest for most operands.  Each output is
-// disjoint from the other operands or exactly one of the inputs.
+// transform.hpp - element-wise operators: any number of inputs and outputs, any layout; reductions
+// are in reduce.hpp. The host passes collapsed dimensions, sorted so that the innermost one is the
+// fastest for most operands.  Each output is disjoint from the other operands or exactly one of the
+// inputs.
 //
-//   km::transform<Op, km::in<km::arg<T, pattern>...>, km::out<km::arg<T, pattern>...>>::run(call, op);
+//   km::transform<Op, km::in<km::arg<T, pattern>...>, km::out<km::arg<T, pattern>...>>::run(call,
+//   op);
 //
-// Op is trivially copyable and holds its captured scalars by value, so that they stay in registers inside the loop;
-// operator()(T...) const returns the one result or a km::tupleN of them.
+// Op is trivially copyable and holds its captured scalars by value, so that they stay in registers
+// inside the loop; operator()(T...) const returns the one result or a km::tupleN of them.
 #pragma once
 #include "layout.hpp"
 #include "stream.hpp"
@@ -15,9 +17,9 @@ namespace km {
 
 constexpr i64 task_elements = 32768;
 
-// An operator and its quick form, which is right unless its member `far` is set afterwards (near.hpp).
-template <class Exact, class Near>
-struct guarded {
+// An operator and its quick form, which is right unless its member `far` is set afterwards
+// (near.hpp).
+template <class Exact, class Near> struct guarded {
   Exact exact;
   Near near;
   KM_INL explicit guarded(const void* packed) : exact(packed), near(packed) {}
@@ -26,16 +28,18 @@ constexpr i64 guarded_elements = 512;
 
 template <class Op, class In, class Out> struct transform;
 
-template <class Op, class... I, class... O>
-struct transform<Op, in<I...>, out<O...>> {
-  static constexpr int inputs = (int)sizeof...(I), outputs = (int)sizeof...(O), operands = inputs + outputs;
+template <class Op, class... I, class... O> struct transform<Op, in<I...>, out<O...>> {
+  static constexpr int inputs = (int)sizeof...(I), outputs = (int)sizeof...(O),
+                       operands = inputs + outputs;
   static constexpr i64 largest = max_of(O::size...);
   static constexpr i64 turned = max_of(I::pattern == transposed ? I::size : 0 ...);
 
-  // ---- one row ----------------------------------------------------------------------------------------------------
+  // ---- one row
+  // ----------------------------------------------------------------------------------------------------
 
   template <class Plain, int... J>
-  static KM_INL void sweep(const Plain op, i64 n, indices<J...>, writer<O>... to, reader<I>... from) {
+  static KM_INL void sweep(const Plain op, i64 n, indices<J...>, writer<O>... to,
+                           reader<I>... from) {
     KM_IVDEP
     for (i64 i = 0; i < n; i++) {
       const auto value = op(from[i]...);
@@ -43,7 +47,8 @@ struct transform<Op, in<I...>, out<O...>> {
     }
   }
   template <class Plain, int... K, int... J>
-  static KM_INL void unpack(const Plain& op, i64 n, char* const* p, const i64* s, indices<K...>, indices<J...> each) {
+  static KM_INL void unpack(const Plain& op, i64 n, char* const* p, const i64* s, indices<K...>,
+                            indices<J...> each) {
     sweep(op, n, each, writer<O>(p[inputs + J], s[inputs + J])..., reader<I>(p[K], s[K])...);
   }
   template <class Plain>
@@ -51,11 +56,12 @@ struct transform<Op, in<I...>, out<O...>> {
     unpack(op, n, p, s, indices_of<inputs>(), indices_of<outputs>());
   }
 
-  // A guarded operator: piece by piece in its quick form into the first-level cache, then out, or once more in its exact form.
-  // Nothing is written before it is known which, so an output may be an input.
+  // A guarded operator: piece by piece in its quick form into the first-level cache, then out, or
+  // once more in its exact form. Nothing is written before it is known which, so an output may be
+  // an input.
   template <class Near, int... J>
-  static KM_INL u32 near_sweep(const Near near, i64 n, indices<J...>, writer<arg<typename O::type, contiguous>>... to,
-                               reader<I>... from) {
+  static KM_INL u32 near_sweep(const Near near, i64 n, indices<J...>,
+                               writer<arg<typename O::type, contiguous>>... to, reader<I>... from) {
     KM_IVDEP
     for (i64 i = 0; i < n; i++) {
       const auto value = near(from[i]...);
@@ -64,18 +70,21 @@ struct transform<Op, in<I...>, out<O...>> {
     return near.far;
   }
   template <class Near, int... K, int... J>
-  static KM_HOT u32 near_row(const Near& near, i64 n, char* const* p, const i64* s, char (*made)[guarded_elements * largest],
-                             indices<K...>, indices<J...> each) {
-    return near_sweep(near, n, each, writer<arg<typename O::type, contiguous>>(made[J], O::size)..., reader<I>(p[K], s[K])...);
+  static KM_HOT u32 near_row(const Near& near, i64 n, char* const* p, const i64* s,
+                             char (*made)[guarded_elements * largest], indices<K...>,
+                             indices<J...> each) {
+    return near_sweep(near, n, each, writer<arg<typename O::type, contiguous>>(made[J], O::size)...,
+                      reader<I>(p[K], s[K])...);
   }
-  template <class A>
-  static KM_INL void put(char* to, i64 stride, const char* from, i64 n) {
-    if (A::pattern == contiguous) __builtin_memcpy(to, from, (usize)(n * A::size));
+  template <class A> static KM_INL void put(char* to, i64 stride, const char* from, i64 n) {
+    if (A::pattern == contiguous)
+      __builtin_memcpy(to, from, (usize)(n * A::size));
     else
       for (i64 i = 0; i < n; i++) __builtin_memcpy(to + i * stride, from + i * A::size, A::size);
   }
   template <int... J>
-  static KM_INL void put_all(char* const* p, const i64* s, char (*made)[guarded_elements * largest], i64 n, indices<J...>) {
+  static KM_INL void put_all(char* const* p, const i64* s, char (*made)[guarded_elements * largest],
+                             i64 n, indices<J...>) {
     (put<O>(p[inputs + J], s[inputs + J], made[J], n), ...);
   }
   template <class Exact, class Near>
@@ -85,13 +94,16 @@ struct transform<Op, in<I...>, out<O...>> {
     for (int k = 0; k < operands; k++) at[k] = p[k];
     for (i64 done = 0, m; done < n; done += m) {
       m = smaller(guarded_elements, n - done);
-      if (near_row(op.near, m, at, s, made, indices_of<inputs>(), indices_of<outputs>())) row(op.exact, m, at, s);
-      else put_all(at, s, made, m, indices_of<outputs>());
+      if (near_row(op.near, m, at, s, made, indices_of<inputs>(), indices_of<outputs>()))
+        row(op.exact, m, at, s);
+      else
+        put_all(at, s, made, m, indices_of<outputs>());
       for (int k = 0; k < operands; k++) at[k] += m * s[k];
     }
   }
 
-  // ---- the whole array: blocks of rows of the two innermost dimensions ----------------------------------------------
+  // ---- the whole array: blocks of rows of the two innermost dimensions
+  // ----------------------------------------------
 
   struct Job {
     const Call* call;
@@ -107,7 +119,8 @@ struct transform<Op, in<I...>, out<O...>> {
         s[k] = last < 0 ? 0 : c->operands[k].strides[last];
         down[k] = last < 1 ? 0 : c->operands[k].strides[last - 1];
       }
-      width = turned ? tile_columns(turned) : (columns < 2 * task_elements ? columns : task_elements);
+      width =
+          turned ? tile_columns(turned) : (columns < 2 * task_elements ? columns : task_elements);
       height = turned ? tile_rows(turned) : larger(i64(1), task_elements / width);
       across = ceil_div(columns, width);
       bands = ceil_div(rows, height);
@@ -115,7 +128,8 @@ struct transform<Op, in<I...>, out<O...>> {
     }
     KM_INL i64 blocks() const { return bands * across * extent_of(call, 0, call->ndim - 2); }
 
-    // One row, computed piece by piece in the first-level cache and streamed out.  Strided outputs are written in place.
+    // One row, computed piece by piece in the first-level cache and streamed out.  Strided outputs
+    // are written in place.
     KM_COLD void streamed_row(i64 n, char* const* p, Stage* stages) const {
       constexpr i64 staged[] = {I::size * 0 ..., (O::pattern == contiguous ? O::size : 0)...};
       constexpr i64 turned_size[] = {(I::pattern == transposed ? I::size : 0)..., O::size * 0 ...};
@@ -136,7 +150,8 @@ struct transform<Op, in<I...>, out<O...>> {
 
     // Asks for the next tile, then turns the transposed operands of this one.
     template <class A>
-    KM_INL void turn_operand(int k, char** p, i64* step, i64 h, i64 w, char (*turns)[tile_bytes]) const {
+    KM_INL void turn_operand(int k, char** p, i64* step, i64 h, i64 w,
+                             char (*turns)[tile_bytes]) const {
       if constexpr (A::pattern == transposed) {
         prefetch(p[k] + w * s[k], s[k], w, h * A::size);
         turn<(int)A::size>(turns[k], width, p[k], s[k], h, w);
@@ -147,7 +162,8 @@ struct transform<Op, in<I...>, out<O...>> {
       }
     }
     template <int... K>
-    KM_INL void turn_operands(char** p, i64* step, i64 h, i64 w, char (*turns)[tile_bytes], indices<K...>) const {
+    KM_INL void turn_operands(char** p, i64* step, i64 h, i64 w, char (*turns)[tile_bytes],
+                              indices<K...>) const {
       (turn_operand<I>(K, p, step, h, w, turns), ...);
     }
     KM_COLD void block(i64 index, Stage* stages, char (*turns)[tile_bytes]) const {
@@ -161,8 +177,10 @@ struct transform<Op, in<I...>, out<O...>> {
       seek<operands>(call, 0, call->ndim - 2, index / (across * bands), p);
       if constexpr (turned != 0) turn_operands(p, step, h, w, turns, indices_of<inputs>());
       for (; h > 0; h--) {
-        if (stages) streamed_row(w, p, stages);
-        else row(op, w, p, s);
+        if (stages)
+          streamed_row(w, p, stages);
+        else
+          row(op, w, p, s);
         for (int k = 0; k < operands; k++) p[k] += step[k];
       }
     }
@@ -171,7 +189,8 @@ struct transform<Op, in<I...>, out<O...>> {
       alignas(64) char turns[turned ? inputs : 1][tile_bytes];
       bool streams = call->flags & flag_stream;
       i64 last = smaller(end * group, blocks());
-      for (i64 index = begin * group; index < last; index++) block(index, streams ? stages : nullptr, turns);
+      for (i64 index = begin * group; index < last; index++)
+        block(index, streams ? stages : nullptr, turns);
       if (!streams) return;
       for (Stage& stage : stages)
         if (stage.line) stage.close();
