@@ -161,6 +161,7 @@ def elementwise(
     axes = [a for a in _by_stride(shape, ranked) if shape[a] != 1]
     merged = _merge([(shape[a], tuple(s[a] for s in spread)) for a in axes])
     _check_rank(len(merged), len(shape))
+    merged = _bring_tile_together(merged, [o.itemsize for o in inputs])
     extents = tuple(n for n, _ in merged)
     strides = tuple(tuple(s[k] for _, s in merged) for k in range(len(operands)))
     count = len(inputs)
@@ -169,6 +170,27 @@ def elementwise(
         for k, o in enumerate(operands)
     )
     return Layout(extents, strides, patterns)
+
+
+def _bring_tile_together(dimensions: list[Dimension], itemsizes: list[int]) -> list[Dimension]:
+    """Move the dimension along which a turned input is contiguous before the innermost one.
+
+    A tile of these two reads and writes whole lines, whatever lies between them; without it, each
+    element of such an input costs a line. The order of the other dimensions does not matter to an
+    element-wise call.
+    """
+    if not dimensions[:-2] or dimensions[-1][0] < _TILE_EXTENT:
+        return dimensions
+    before, (_, innermost) = dimensions[-2:]
+    turned = [k for k, size in enumerate(itemsizes) if innermost[k] not in (0, size)]
+    if before[0] >= _TILE_EXTENT and any(before[1][k] == itemsizes[k] for k in turned):
+        return dimensions
+    for k in turned:
+        for at, (extent, strides) in enumerate(dimensions[:-2]):
+            if extent >= _TILE_EXTENT and strides[k] == itemsizes[k]:
+                rest = [*dimensions[:at], *dimensions[at + 1 : -1]]
+                return [*rest, dimensions[at], dimensions[-1]]
+    return dimensions
 
 
 def _by_stride(shape: tuple[int, ...], operands: Sequence[Operand]) -> tuple[int, ...]:
