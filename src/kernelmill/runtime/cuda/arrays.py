@@ -1,0 +1,427 @@
+"""Arrays in device memory: in as a `DeviceView`, out in the library that came in, and copies.
+
+Host arrays are in `runtime/memory.py`. Copies between host and device are events, so that nothing
+is moved silently.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+import numpy as np
+
+from kernelmill import events
+from kernelmill.dtypes import DType, StructType, dtype_of, uint8
+from kernelmill.errors import ArgumentError, DeviceError, DTypeError
+from kernelmill.runtime.cuda.device import cuda_device
+from kernelmill.runtime.cuda.driver import api, check, core, require
+from kernelmill.runtime.cuda.stream import StreamHandle, as_stream, core_stream
+from kernelmill.runtime.memory import View
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["CudaArray", "DeviceView", "Maker", "as_device_view", "empty", "to_device", "to_host"]
+
+Maker: TypeAlias = Literal["torch", "cupy", "cuda"]
+
+_ACCEPTED: Final = (
+    "a CUDA tensor of torch, an array of CuPy, a buffer of cuda.core, or an object with "
+    "__cuda_array_interface__ or __dlpack__ in the memory of a CUDA device"
+)
+# Attributes of pointers that tell where memory is; the kinds are those of CUmemorytype.
+_ON_HOST: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceView(View):
+    """An array that somebody else owns, in the memory of a CUDA device.
+
+    The fields of `View`, and: `device` is its number, `maker` says which library makes results.
+    """
+
+    device: int
+    maker: Maker
+
+
+class CudaArray:
+    """A C-contiguous array in a buffer of cuda.core, for callers that brought no library.
+
+    torch, CuPy and numba take it by `__cuda_array_interface__`.
+
+    Parameters
+    ----------
+    buffer
+        Of cuda.core; at least as large as the array.
+    shape, dtype
+        What is in it.
+    stream
+        The stream on which it is written; who reads on another one waits for it.
+    """
+
+    __slots__ = ("buffer", "device", "dtype", "shape", "stream")
+
+    def __init__(
+        self,
+        buffer: Any,  # Any: cuda.core.Buffer
+        shape: tuple[int, ...],
+        dtype: DType | StructType,
+        device: int,
+        stream: StreamHandle,
+    ) -> None:
+        self.buffer, self.shape, self.dtype = buffer, shape, dtype
+        self.device, self.stream = device, stream
+
+    def __repr__(self) -> str:
+        return f"CudaArray(shape={self.shape}, dtype={self.dtype}, device='cuda:{self.device}')"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, object]:
+        """Return version 3 of the interface; handle 0 is spelled 1 there."""
+        return {
+            "shape": self.shape,
+            "typestr": self.dtype.to_numpy().str,
+            "descr": self.dtype.to_numpy().descr,
+            "data": (int(self.buffer.handle), False),
+            "strides": None,
+            "version": 3,
+            "stream": self.stream.handle or 1,
+        }
+
+    def numpy(self) -> np.ndarray[Any, np.dtype[Any]]:
+        """Return a copy on the host."""
+        return to_host(as_device_view(self, "array"), stream=self.stream)
+
+
+# --------------------------------------------------------------------------------------- in
+
+
+def as_device_view(
+    obj: object, name: str, *, writable: bool = False, stream: StreamHandle | None = None
+) -> DeviceView:
+    """Return an array of any accepted library as device memory.
+
+    Parameters
+    ----------
+    obj
+        A CUDA tensor of torch, an array of CuPy, a buffer of cuda.core, or any object with
+        `__cuda_array_interface__` or `__dlpack__`; of any shape and strides.
+    name
+        The name of the argument, for error texts.
+    writable
+        Whether it is an output.
+    stream
+        The stream on which it will be used: it waits for the one that the owner names.
+
+    Raises
+    ------
+    ArgumentError
+        It is no array, or a masked or read-only one where that cannot be.
+    DTypeError
+        Its dtype is not served.
+    DeviceError
+        It is in the memory of the host.
+    """
+    view = _view(obj, name, stream)
+    if writable and view.readonly:
+        raise ArgumentError(
+            f"argument {name!r} is read-only; an output is written",
+            hint="pass an array that owns its memory, for example a copy",
+        )
+    return view
+
+
+def _view(obj: Any, name: str, stream: StreamHandle | None) -> DeviceView:
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(obj, torch.Tensor):
+        return _of_tensor(obj, name)
+    if isinstance(obj, (np.ndarray, np.generic)):
+        _refuse_host(name, "a NumPy array")
+    interface = getattr(obj, "__cuda_array_interface__", None)
+    if interface is not None:
+        return _of_interface(obj, interface, name, stream)
+    if type(obj).__module__.startswith("cuda.core") and hasattr(obj, "handle"):
+        return _of_buffer(obj, name)
+    if hasattr(obj, "__dlpack__"):
+        return _of_dlpack(obj, name, stream)
+    kind = f"{type(obj).__module__}.{type(obj).__qualname__}".removeprefix("builtins.")
+    raise ArgumentError(f"argument {name!r} is a {kind}; accepted: {_ACCEPTED}")
+
+
+def _refuse_host(name: str, found: str) -> None:
+    raise DeviceError(
+        f"argument {name!r} is {found} in the memory of the host; this runs on a CUDA device",
+        hint="copy it first: torch's x.cuda(), cupy.asarray(x)",
+    )
+
+
+_TENSOR_RULES: Final = (
+    ("requires_grad", "requires grad", "detach()"),
+    ("is_conj", "is a lazy conjugate", "resolve_conj()"),
+    ("is_neg", "is a lazy negative", "resolve_neg()"),
+    ("is_sparse", "is not strided", "to_dense()"),
+)
+
+
+def _of_tensor(tensor: Any, name: str) -> DeviceView:  # Any: torch is never imported here
+    if tensor.device.type != "cuda":
+        _refuse_host(name, f"a torch tensor on {tensor.device}")
+    for rule, found, remedy in _TENSOR_RULES:
+        value = getattr(tensor, rule)
+        if value() if callable(value) else value:
+            raise ArgumentError(
+                f"argument {name!r} is a torch tensor that {found}; accepted: plain CUDA tensors",
+                hint=f"pass `{name}.{remedy}`",
+            )
+    dtype = _element_type(tensor.dtype, name)
+    item = dtype.itemsize
+    return DeviceView(
+        tensor.data_ptr(),
+        tuple(tensor.shape),
+        tuple(step * item for step in tensor.stride()),
+        dtype,
+        readonly=False,
+        owner=tensor,
+        library="torch",
+        device=int(tensor.device.index),
+        maker="torch",
+    )
+
+
+def _of_interface(
+    obj: Any, interface: Mapping[str, Any], name: str, stream: StreamHandle | None
+) -> DeviceView:
+    if interface.get("mask") is not None:
+        raise ArgumentError(
+            f"argument {name!r} has a mask; accepted: arrays without one", hint="fill it first"
+        )
+    ptr, readonly = interface["data"]
+    shape = tuple(int(n) for n in interface["shape"])
+    fields = interface.get("descr") if interface["typestr"].startswith("|V") else None
+    described = np.dtype(fields) if fields else np.dtype(interface["typestr"])
+    dtype = _element_type(described, name)
+    strides = interface.get("strides")
+    device = _device_of(int(ptr or 0), obj, name)
+    producer = interface.get("stream")
+    if producer is not None and stream is not None:
+        cuda_device(device).set_current()
+        _wait_for(int(producer), stream)
+    return DeviceView(
+        int(ptr or 0),
+        shape,
+        _contiguous(shape, dtype.itemsize) if strides is None else tuple(map(int, strides)),
+        dtype,
+        readonly=bool(readonly),
+        owner=obj,
+        library="dlpack",
+        device=device,
+        maker="cupy" if type(obj).__module__.partition(".")[0] == "cupy" else "cuda",
+    )
+
+
+def _of_buffer(buffer: Any, name: str) -> DeviceView:
+    if getattr(buffer, "is_closed", False):
+        raise ArgumentError(f"argument {name!r} is a buffer that was closed")
+    size = int(buffer.size)
+    return DeviceView(
+        int(buffer.handle),
+        (size,),
+        (1,),
+        uint8,
+        readonly=False,
+        owner=buffer,
+        library="dlpack",
+        device=max(int(buffer.device_id), 0),
+        maker="cuda",
+    )
+
+
+def _of_dlpack(obj: Any, name: str, stream: StreamHandle | None) -> DeviceView:
+    kind, _ = obj.__dlpack_device__()
+    if int(kind) not in (2, 13):  # kDLCUDA, kDLCUDAManaged
+        _refuse_host(name, f"a {type(obj).__qualname__} on DLPack device {int(kind)}")
+    pointer = None if stream is None else (stream.handle or 1)
+    found = core().utils.StridedMemoryView.from_dlpack(
+        obj, stream_ptr=-1 if pointer is None else pointer
+    )
+    if found.dtype is None:
+        raise DTypeError(f"argument {name!r}: its DLPack dtype is not served")
+    dtype = _element_type(found.dtype, name)
+    shape = tuple(found.shape)
+    strides = found.strides
+    return DeviceView(
+        int(found.ptr),
+        shape,
+        _contiguous(shape, dtype.itemsize)
+        if strides is None
+        else tuple(step * dtype.itemsize for step in strides),
+        dtype,
+        readonly=bool(found.readonly),
+        owner=(obj, found),
+        library="dlpack",
+        device=int(found.device_id),
+        maker="cuda",
+    )
+
+
+def _element_type(spelling: object, name: str) -> DType | StructType:
+    try:
+        return dtype_of(spelling)
+    except DTypeError as error:
+        raise DTypeError(f"argument {name!r}: {error.message}", hint=error.hint) from None
+
+
+def _contiguous(shape: tuple[int, ...], item: int) -> tuple[int, ...]:
+    steps = []
+    for extent in reversed(shape):
+        steps.append(item)
+        item *= extent
+    return tuple(reversed(steps))
+
+
+def _device_of(ptr: int, obj: Any, name: str) -> int:
+    """Return the device of a pointer: the array says it, or the driver knows it."""
+    owner = getattr(obj, "device", None)
+    number = owner if isinstance(owner, int) else getattr(owner, "id", None)
+    if isinstance(number, int):
+        return number
+    if not ptr:
+        return 0
+    require()
+    cuda = api()
+    kind = cuda.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+    status, found = cuda.cuPointerGetAttribute(kind, ptr)
+    if int(status):
+        raise ArgumentError(
+            f"argument {name!r} holds the address {ptr:#x}, which is no memory of a CUDA device",
+            hint="the array may have been freed",
+        )
+    return max(int(found), 0)
+
+
+def _wait_for(producer: int, consumer: StreamHandle) -> None:
+    """Let `consumer` wait for what `producer` was given so far; the interface spells 0 as 1."""
+    handle = 0 if producer == 1 else producer
+    if handle == consumer.handle:
+        return
+    cuda = api()
+    flag = cuda.CUevent_flags.CU_EVENT_DISABLE_TIMING
+    event = check(cuda.cuEventCreate(int(flag)), "make an event")
+    try:
+        check(cuda.cuEventRecord(event, handle), "record an event on the producer's stream")
+        check(cuda.cuStreamWaitEvent(consumer.handle, event, 0), "wait for the producer's stream")
+    finally:
+        cuda.cuEventDestroy(event)  # the driver keeps it until it has happened
+
+
+# -------------------------------------------------------------------------------------- out
+
+
+def empty(
+    shape: tuple[int, ...],
+    dtype: DType | StructType,
+    maker: Maker,
+    *,
+    device: int = 0,
+    stream: StreamHandle | None = None,
+) -> Any:  # Any: an array of whatever library it is
+    """Return a new uninitialised C-contiguous array on a device, of the library that is named.
+
+    Raises
+    ------
+    DTypeError
+        The library has no such dtype.
+    DeviceError
+        There is not that much memory.
+    """
+    if maker == "torch":
+        torch = sys.modules["torch"]  # a tensor came in, so it is there
+        spelling = (
+            getattr(torch, dtype.name.rstrip("_"), None) if isinstance(dtype, DType) else None
+        )
+        if spelling is None:
+            raise DTypeError(f"torch has no tensors of dtype {dtype}", hint="use CuPy arrays")
+        return torch.empty(shape, dtype=spelling, device=f"cuda:{device}")
+    if maker == "cupy":
+        cupy = sys.modules["cupy"]
+        with cupy.cuda.Device(device):
+            return cupy.empty(shape, dtype.to_numpy())
+    on = stream or as_stream(None, device)
+    nbytes = math.prod(shape) * dtype.itemsize
+    buffer = cuda_device(device).allocate(max(nbytes, 1), core_stream(on))
+    return CudaArray(buffer, shape, dtype, device, on)
+
+
+# ----------------------------------------------------------------------------------- copies
+
+
+def to_device(
+    array: np.ndarray[Any, np.dtype[Any]], *, device: int = 0, stream: object = None
+) -> CudaArray:
+    """Return a copy of a NumPy array on a device; the copy is an event.
+
+    The host array may be changed when this returns.
+
+    Raises
+    ------
+    DeviceError
+        There is no such device, or not that much memory.
+    """
+    target = cuda_device(device)
+    held = np.ascontiguousarray(array)
+    on = as_stream(stream, device)
+    start = time.perf_counter()
+    made: CudaArray = empty(array.shape, dtype_of(held.dtype), "cuda", device=device, stream=on)
+    if held.nbytes:
+        target.set_current()
+        answer = api().cuMemcpyHtoDAsync(
+            int(made.buffer.handle), held.ctypes.data, held.nbytes, on.handle
+        )
+        check(answer, f"copy {held.nbytes} bytes to {target.name}")
+    _copied("host", target.name, held.nbytes, start)
+    return made
+
+
+def to_host(view: DeviceView, *, stream: object = None) -> np.ndarray[Any, np.dtype[Any]]:
+    """Return a NumPy array with the elements of a device array; waits for the stream.
+
+    Raises
+    ------
+    ArgumentError
+        The array is not C-contiguous.
+    DeviceError
+        A kernel failed before.
+    """
+    if not view.is_c_contiguous:
+        raise ArgumentError(
+            f"an array of shape {view.shape} and strides {view.strides} is not C-contiguous; "
+            "only such arrays are copied to the host",
+            hint="make it contiguous on the device first",
+        )
+    device = cuda_device(view.device)
+    device.set_current()
+    on = as_stream(stream, view.device)
+    made = np.empty(view.shape, view.dtype.to_numpy())
+    start = time.perf_counter()
+    if made.nbytes:
+        answer = api().cuMemcpyDtoHAsync(made.ctypes.data, view.ptr, made.nbytes, on.handle)
+        check(answer, f"copy {made.nbytes} bytes from {device.name}")
+    check(api().cuStreamSynchronize(on.handle), f"copy {made.nbytes} bytes from {device.name}")
+    _copied(device.name, "cpu", made.nbytes, start)
+    return made
+
+
+def _copied(source: str, target: str, nbytes: int, start: float) -> None:
+    if events.active:
+        seconds = time.perf_counter() - start
+        place = "cpu" if source == "host" else source
+        events.emit("copy", "array", device=target, source=place, seconds=seconds, bytes=nbytes)

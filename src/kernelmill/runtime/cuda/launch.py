@@ -1,0 +1,367 @@
+"""`LaunchConfig` and `launch(stream, config, kernel, *args)`: checked once, then quick.
+
+What a launch needs of the driver is prepared for each kernel and configuration, and used again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from kernelmill import events
+from kernelmill.errors import ArgumentError, DeviceError
+from kernelmill.runtime.cuda.arguments import pack
+from kernelmill.runtime.cuda.device import cuda_device
+from kernelmill.runtime.cuda.driver import api, check, explained, recent_kernels, require
+from kernelmill.runtime.cuda.lifetimes import hold
+from kernelmill.runtime.cuda.program import Kernel
+from kernelmill.runtime.cuda.stream import StreamHandle, as_stream
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelmill.runtime.cuda.arguments import Packed
+    from kernelmill.runtime.cuda.device import CudaDevice
+
+__all__ = ["LaunchConfig", "PreparedLaunch", "launch", "prepare"]
+
+Extent: TypeAlias = int | tuple[int, ...]
+_DIMENSIONS: Final = 3
+_PORTABLE_CLUSTER: Final = 8
+# CUDA guarantees this much shared memory; more is asked for, kernel by kernel.
+_PLAIN_SHARED: Final = 48 << 10
+_MOST_STREAMS: Final = 256
+
+
+def _extent(value: Extent, name: str) -> tuple[int, int, int]:
+    given = (value,) if isinstance(value, int) else tuple(value)
+    if not 1 <= len(given) <= _DIMENSIONS or not all(type(n) is int and n > 0 for n in given):
+        raise ArgumentError(
+            f"{name}={value!r} cannot be launched; accepted: 1 to 3 whole numbers above 0"
+        )
+    x, y, z = (*given, 1, 1)[:_DIMENSIONS]
+    return x, y, z
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchConfig:
+    """How many threads, in which arrangement: the fields of cuda.core's.
+
+    Parameters
+    ----------
+    grid
+        Blocks in each direction; where there is a cluster, clusters in each direction.
+    block
+        Threads of a block in each direction.
+    cluster
+        Blocks of a cluster in each direction (sm_90 and later), or None.
+    shmem_size
+        Bytes of dynamic shared memory.
+    is_cooperative
+        All blocks run at once and may wait for each other.
+    programmatic_stream_serialization
+        May begin before the kernel in front of it ends (sm_90 and later).
+
+    Examples
+    --------
+    >>> from kernelmill.runtime.cuda.launch import LaunchConfig
+    >>> LaunchConfig(grid=8, block=(16, 16)).block
+    (16, 16, 1)
+    """
+
+    grid: Extent
+    block: Extent
+    cluster: Extent | None = None
+    shmem_size: int = 0
+    is_cooperative: bool = False
+    programmatic_stream_serialization: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "grid", _extent(self.grid, "grid"))
+        object.__setattr__(self, "block", _extent(self.block, "block"))
+        if self.cluster is not None:
+            object.__setattr__(self, "cluster", _extent(self.cluster, "cluster"))
+        if self.shmem_size < 0:
+            raise ArgumentError(f"shmem_size={self.shmem_size} is below 0")
+
+
+def _own(config: object) -> LaunchConfig:
+    """Return the configuration as ours: one of cuda.core has the same fields."""
+    if isinstance(config, LaunchConfig):
+        return config
+    if not hasattr(config, "shmem_size"):
+        kind = type(config).__qualname__
+        raise ArgumentError(f"argument 'config' is a {kind}; accepted: a LaunchConfig")
+    given: Any = config
+    return LaunchConfig(
+        tuple(given.grid),
+        tuple(given.block),
+        tuple(given.cluster) if given.cluster else None,
+        int(given.shmem_size or 0),
+        bool(given.is_cooperative),
+        bool(getattr(given, "programmatic_stream_serialization", False)),
+    )
+
+
+def _own_kernel(kernel: object) -> Kernel:
+    if isinstance(kernel, Kernel):
+        return kernel
+    if hasattr(kernel, "arguments_info") and hasattr(kernel, "handle"):
+        return Kernel(kernel, "kernel")
+    raise ArgumentError(
+        f"argument 'kernel' is a {type(kernel).__qualname__}; accepted: a Kernel of kernelmill or "
+        "of cuda.core",
+        hint="take one from object code: Program(...).compile('cubin').get_kernel(name)",
+    )
+
+
+# ------------------------------------------------------------------------------- the limits
+
+
+def _check_limits(config: LaunchConfig, kernel: Kernel, device: CudaDevice) -> None:
+    """Compare a configuration with what device and kernel allow, and name the first excess."""
+    limits, needs = device.limits, kernel.attributes(device)
+    (gx, gy, gz), (bx, by, bz) = _blocks(config), _triple(config.block)
+    cluster = math.prod(_triple(config.cluster)) if config.cluster else 1
+    rows = (
+        ("grid in x", gx, limits.grid_x),
+        ("grid in y", gy, limits.grid_y),
+        ("grid in z", gz, limits.grid_z),
+        ("block in x", bx, limits.block_x),
+        ("block in y", by, limits.block_y),
+        ("block in z", bz, limits.block_z),
+        ("threads a block", bx * by * bz, limits.threads_per_block),
+        ("threads a block of this kernel", bx * by * bz, needs.max_threads_per_block),
+        (
+            "bytes of shared memory a block",
+            needs.shared_bytes + config.shmem_size,
+            limits.shared_per_block_optin,
+        ),
+        ("blocks a cluster", cluster, _PORTABLE_CLUSTER if limits.major >= 9 else 1),  # noqa: PLR2004 - sm_90
+    )
+    for what, asked, limit in rows:
+        if asked > limit:
+            raise ArgumentError(
+                f"kernel {kernel.name!r} cannot be launched on {device.name}: {what}: {asked} "
+                f"asked, the limit is {limit}",
+                hint=_LIMIT_HINTS.get(what, "launch a smaller grid or block"),
+            )
+
+
+_LIMIT_HINTS: Final = {
+    "threads a block of this kernel": "its registers allow no more; compile with maxregcount",
+    "bytes of shared memory a block": "use smaller tiles, or less dynamic shared memory",
+    "blocks a cluster": "clusters need sm_90; a larger one than 8 is not portable",
+}
+
+
+def _triple(extent: Extent | None) -> tuple[int, int, int]:
+    assert isinstance(extent, tuple)
+    x, y, z = extent
+    return x, y, z
+
+
+def _blocks(config: LaunchConfig) -> tuple[int, int, int]:
+    """Return the grid in blocks; with clusters, the configuration counts those."""
+    x, y, z = _triple(config.grid)
+    if config.cluster is None:
+        return x, y, z
+    cx, cy, cz = _triple(config.cluster)
+    return x * cx, y * cy, z * cz
+
+
+# ------------------------------------------------------------------------------- preparation
+
+
+class _Prepared:
+    """A configuration as the driver wants it, for one kernel on one device.
+
+    Each stream has a record of its own, which is never changed: threads may launch at once.
+    """
+
+    __slots__ = ("_config", "device", "function", "records")
+
+    def __init__(self, kernel: Kernel, config: LaunchConfig, device: CudaDevice) -> None:
+        _check_limits(config, kernel, device)
+        self.device = device
+        self.function = api().CUfunction(kernel.handle)
+        self._opt_in(kernel, config, device)
+        self._config = config
+        self.records: dict[int, Any] = {}  # Any: CUlaunchConfig by the handle of a stream
+
+    def record(self, stream: int) -> Any:  # Any: CUlaunchConfig
+        """Return the record for a stream."""
+        found = self.records.get(stream)
+        if found is not None:
+            return found
+        cuda, config = api(), self._config
+        native = cuda.CUlaunchConfig()
+        native.gridDimX, native.gridDimY, native.gridDimZ = _blocks(config)
+        native.blockDimX, native.blockDimY, native.blockDimZ = _triple(config.block)
+        native.sharedMemBytes = config.shmem_size
+        attributes = list(_attributes(cuda, config))
+        native.attrs = attributes
+        native.numAttrs = len(attributes)
+        native.hStream = stream
+        if len(self.records) >= _MOST_STREAMS:
+            self.records.clear()
+        return self.records.setdefault(stream, native)
+
+    @staticmethod
+    def _opt_in(kernel: Kernel, config: LaunchConfig, device: CudaDevice) -> None:
+        static = kernel.attributes(device).shared_bytes
+        if static + config.shmem_size <= _PLAIN_SHARED:
+            return
+        cuda = api()
+        name = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        handle = cuda.CUkernel(kernel.handle)
+        answer = cuda.cuKernelSetAttribute(name, config.shmem_size, handle, device.number)
+        check(answer, f"give kernel {kernel.name!r} {config.shmem_size} bytes of shared memory")
+
+
+def _attributes(cuda: Any, config: LaunchConfig) -> Any:  # Any: a module; a generator of its class
+    ids = cuda.CUlaunchAttributeID
+    if config.cluster is not None:
+        made = cuda.CUlaunchAttribute()
+        made.id = ids.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        size = made.value.clusterDim
+        size.x, size.y, size.z = _triple(config.cluster)
+        yield made
+    if config.is_cooperative:
+        made = cuda.CUlaunchAttribute()
+        made.id = ids.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+        made.value.cooperative = 1
+        yield made
+    if config.programmatic_stream_serialization:
+        made = cuda.CUlaunchAttribute()
+        made.id = ids.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        made.value.programmaticStreamSerializationAllowed = 1
+        yield made
+
+
+def _prepared(kernel: Kernel, config: LaunchConfig, number: int) -> _Prepared:
+    key = config, number
+    found = kernel.prepared.get(key)
+    if found is None:
+        found = kernel.prepared[key] = _Prepared(kernel, config, cuda_device(number))
+    assert isinstance(found, _Prepared)
+    return found
+
+
+class PreparedLaunch:
+    """A launch whose arguments are packed: calling it does nothing but launch.
+
+    Made by `prepare`; holds its arrays as long as it lives. The arguments are those of the time
+    of `prepare`; `update` replaces one scalar.
+    """
+
+    __slots__ = (
+        "_data", "_function", "_handle", "_keep", "_kernel", "_launch", "_offsets",
+        "_pointers", "_prepared", "_records", "device",
+    )  # fmt: skip
+
+    def __init__(self, kernel: Kernel, prepared: _Prepared, packed: Packed) -> None:
+        self._kernel, self.device = kernel, prepared.device
+        self._keep = packed.views
+        self._prepared, self._records = prepared, prepared.records
+        self._function = prepared.function
+        self._data = (ctypes.c_char * len(packed.data)).from_buffer(packed.data)
+        base = ctypes.addressof(self._data)
+        self._offsets = packed.offsets
+        self._pointers = (ctypes.c_void_p * max(len(packed.offsets), 1))(
+            *(base + offset for offset in packed.offsets)
+        )
+        self._handle = ctypes.addressof(self._pointers) if packed.offsets else 0
+        self._launch = api().cuLaunchKernelEx
+
+    def __call__(self, stream: int = 0) -> None:
+        """Launch on a stream, given by its handle.
+
+        Raises
+        ------
+        DeviceError
+            The driver refuses, or an earlier kernel failed.
+        """
+        recent_kernels.append(self._kernel.name)
+        record = self._records.get(stream) or self._prepared.record(stream)
+        (status,) = self._launch(record, self._function, self._handle, 0)
+        if status:
+            raise explained(status.name, f"launch kernel {self._kernel.name!r}")
+
+    def update(self, index: int, value: bytes) -> None:
+        """Replace the bytes of an argument, as many as there were."""
+        offset = self._offsets[index]
+        ctypes.memmove(ctypes.addressof(self._data) + offset, value, len(value))
+
+
+def prepare(
+    config: object, kernel: object, *args: object, device: int | None = None
+) -> PreparedLaunch:
+    """Check and pack a launch once, to make it often.
+
+    Parameters are those of `launch`; the result is called with the handle of a stream.
+    """
+    return _make(_own(config), _own_kernel(kernel), args, device, None)
+
+
+def _make(
+    config: LaunchConfig,
+    kernel: Kernel,
+    args: Sequence[object],
+    device: int | None,
+    stream: StreamHandle | None,
+) -> PreparedLaunch:
+    if kernel.signature is not None and len(kernel.signature) != len(kernel.parameters):
+        raise ArgumentError(
+            f"the signature of kernel {kernel.name!r} has {len(kernel.signature)} types; it takes "
+            f"{len(kernel.parameters)} arguments"
+        )
+    packed = pack(kernel.name, args, kernel.parameters, kernel.signature, stream)
+    number = packed.device if packed.device is not None else device or 0
+    if device is not None and packed.device not in (None, device):
+        raise DeviceError(
+            f"the arrays given to kernel {kernel.name!r} are on cuda:{packed.device}; the launch "
+            f"is for cuda:{device}",
+            hint="the device of the arrays decides; copy them, or leave the device out",
+        )
+    return PreparedLaunch(kernel, _prepared(kernel, config, number), packed)
+
+
+def launch(stream: object, config: object, kernel: object, *args: object) -> None:
+    """Launch a kernel.
+
+    Parameters
+    ----------
+    stream
+        Anything with `__cuda_stream__`, a stream of torch or CuPy, a graph builder, a handle, or
+        None for the current stream.
+    config
+        A `LaunchConfig`, ours or cuda.core's.
+    kernel
+        A `Kernel`, ours or cuda.core's.
+    *args
+        Arrays (their device decides where it runs), addresses, scalars, structs.
+
+    Raises
+    ------
+    ArgumentError
+        An argument or the configuration cannot be used; names the limit.
+    DTypeError
+        An argument is not of the type that the kernel declares.
+    DeviceError
+        There is no device, the arrays are elsewhere, or an earlier kernel failed.
+    """
+    require()
+    own, taken = _own(config), _own_kernel(kernel)
+    named = None if stream is None else as_stream(stream)
+    made = _make(own, taken, args, None, named)
+    device = made.device
+    device.set_current()
+    on = named if named is not None else as_stream(None, device.number)
+    made(on.handle)
+    if made._keep:  # noqa: SLF001 - of this module
+        hold(made._keep, on)  # noqa: SLF001
+    if events.active:
+        events.emit("launch", taken.name, device=device.name)
