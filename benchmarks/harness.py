@@ -255,6 +255,8 @@ class _Timer:
         self._number, self._batches, self._long = 1, 1, True
         if contender.single or first > _KNOWN:
             return
+        if not first:
+            self._measure(1)  # it may compile something
         seconds = self._measure(1)
         self._long = seconds > _LONG
         self._number = max(1, math.ceil(budget.batch_seconds / max(seconds, 1e-8)))

@@ -216,6 +216,20 @@ def test_a_wrong_or_undefined_result_of_a_peer_leaves_it_out():
     assert row.skipped["torch"].startswith("case float32 3: its result differs from NumPy's by nan")
 
 
+def test_a_slow_first_call_does_not_make_batches_short():
+    numbers = []
+
+    def measured(number):
+        numbers.append(number)
+        return 0.3 if len(numbers) == 1 else number * 1e-7
+
+    contender = Contender(OURS, lambda: 0, measured)
+    row = harness.measure(Case("case", "float32", 1, (contender,)), TINY)
+    assert numbers[:2] == [1, 1]
+    assert numbers[-1] == 100
+    assert row.best[OURS] == pytest.approx(1e-7)
+
+
 def test_all_contenders_take_turns_in_every_round():
     calls = []
     case = Case(
