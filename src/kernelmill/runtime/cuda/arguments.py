@@ -7,7 +7,6 @@ Arrays become their pointers, scalars the type that the kernel takes; where to l
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -16,7 +15,7 @@ import numpy as np
 
 from kernelmill.dtypes import DType, StructType
 from kernelmill.errors import ArgumentError, DeviceError, DTypeError
-from kernelmill.runtime.cuda.arrays import as_device_view
+from kernelmill.runtime.cuda.arrays import view_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -124,7 +123,7 @@ def _bytes(  # noqa: PLR0917 - one call, in the order of `pack`
         made = _scalar(value, size, wanted, where)
     elif isinstance(value, (bytes, bytearray)):
         made = bytes(value)
-    elif dataclasses.is_dataclass(value) and hasattr(value, "__kernelmill_struct__"):
+    elif hasattr(type(value), "__kernelmill_struct__"):
         made = _record(value, wanted, where)
     else:
         made = _address(value, wanted, where, views, stream)
@@ -144,7 +143,7 @@ def _address(
     views: list[DeviceView],
     stream: StreamHandle | None,
 ) -> bytes:
-    view = as_device_view(value, where, stream=stream)
+    view = view_of(value, where, stream)
     if wanted is not None and not isinstance(wanted, Pointer):
         raise DTypeError(f"{where} is of type {wanted}; an array was given")
     if wanted is not None and wanted.dtype not in (None, view.dtype):

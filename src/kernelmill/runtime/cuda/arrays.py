@@ -25,7 +25,16 @@ from kernelmill.runtime.memory import View
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["CudaArray", "DeviceView", "Maker", "as_device_view", "empty", "to_device", "to_host"]
+__all__ = [
+    "CudaArray",
+    "DeviceView",
+    "Maker",
+    "as_device_view",
+    "empty",
+    "to_device",
+    "to_host",
+    "view_of",
+]
 
 Maker: TypeAlias = Literal["torch", "cupy", "cuda"]
 
@@ -33,8 +42,6 @@ _ACCEPTED: Final = (
     "a CUDA tensor of torch, an array of CuPy, a buffer of cuda.core, or an object with "
     "__cuda_array_interface__ or __dlpack__ in the memory of a CUDA device"
 )
-# Attributes of pointers that tell where memory is; the kinds are those of CUmemorytype.
-_ON_HOST: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,35 +138,37 @@ def as_device_view(
     DeviceError
         It is in the memory of the host.
     """
-    view = _view(obj, name, stream)
+    where = f"argument {name!r}"
+    view = view_of(obj, where, stream)
     if writable and view.readonly:
         raise ArgumentError(
-            f"argument {name!r} is read-only; an output is written",
+            f"{where} is read-only; an output is written",
             hint="pass an array that owns its memory, for example a copy",
         )
     return view
 
 
-def _view(obj: Any, name: str, stream: StreamHandle | None) -> DeviceView:
+def view_of(obj: Any, where: str, stream: StreamHandle | None) -> DeviceView:
+    """Return what `as_device_view` does; `where` begins the error texts."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(obj, torch.Tensor):
-        return _of_tensor(obj, name)
+        return _of_tensor(obj, where)
     if isinstance(obj, (np.ndarray, np.generic)):
-        _refuse_host(name, "a NumPy array")
+        _refuse_host(where, "a NumPy array")
     interface = getattr(obj, "__cuda_array_interface__", None)
     if interface is not None:
-        return _of_interface(obj, interface, name, stream)
+        return _of_interface(obj, interface, where, stream)
     if type(obj).__module__.startswith("cuda.core") and hasattr(obj, "handle"):
-        return _of_buffer(obj, name)
+        return _of_buffer(obj, where)
     if hasattr(obj, "__dlpack__"):
-        return _of_dlpack(obj, name, stream)
+        return _of_dlpack(obj, where, stream)
     kind = f"{type(obj).__module__}.{type(obj).__qualname__}".removeprefix("builtins.")
-    raise ArgumentError(f"argument {name!r} is a {kind}; accepted: {_ACCEPTED}")
+    raise ArgumentError(f"{where} is a {kind}; accepted: {_ACCEPTED}")
 
 
-def _refuse_host(name: str, found: str) -> None:
+def _refuse_host(where: str, found: str) -> None:
     raise DeviceError(
-        f"argument {name!r} is {found} in the memory of the host; this runs on a CUDA device",
+        f"{where} is {found} in the memory of the host; this runs on a CUDA device",
         hint="copy it first: torch's x.cuda(), cupy.asarray(x)",
     )
 
@@ -172,17 +181,17 @@ _TENSOR_RULES: Final = (
 )
 
 
-def _of_tensor(tensor: Any, name: str) -> DeviceView:  # Any: torch is never imported here
+def _of_tensor(tensor: Any, where: str) -> DeviceView:  # Any: torch is never imported here
     if tensor.device.type != "cuda":
-        _refuse_host(name, f"a torch tensor on {tensor.device}")
+        _refuse_host(where, f"a torch tensor on {tensor.device}")
     for rule, found, remedy in _TENSOR_RULES:
         value = getattr(tensor, rule)
         if value() if callable(value) else value:
             raise ArgumentError(
-                f"argument {name!r} is a torch tensor that {found}; accepted: plain CUDA tensors",
-                hint=f"pass `{name}.{remedy}`",
+                f"{where} is a torch tensor that {found}; accepted: plain CUDA tensors",
+                hint=f"pass `x.{remedy}`",
             )
-    dtype = _element_type(tensor.dtype, name)
+    dtype = _element_type(tensor.dtype, where)
     item = dtype.itemsize
     return DeviceView(
         tensor.data_ptr(),
@@ -198,19 +207,19 @@ def _of_tensor(tensor: Any, name: str) -> DeviceView:  # Any: torch is never imp
 
 
 def _of_interface(
-    obj: Any, interface: Mapping[str, Any], name: str, stream: StreamHandle | None
+    obj: Any, interface: Mapping[str, Any], where: str, stream: StreamHandle | None
 ) -> DeviceView:
     if interface.get("mask") is not None:
         raise ArgumentError(
-            f"argument {name!r} has a mask; accepted: arrays without one", hint="fill it first"
+            f"{where} has a mask; accepted: arrays without one", hint="fill it first"
         )
     ptr, readonly = interface["data"]
     shape = tuple(int(n) for n in interface["shape"])
     fields = interface.get("descr") if interface["typestr"].startswith("|V") else None
     described = np.dtype(fields) if fields else np.dtype(interface["typestr"])
-    dtype = _element_type(described, name)
+    dtype = _element_type(described, where)
     strides = interface.get("strides")
-    device = _device_of(int(ptr or 0), obj, name)
+    device = _device_of(int(ptr or 0), obj, where)
     producer = interface.get("stream")
     if producer is not None and stream is not None:
         cuda_device(device).set_current()
@@ -228,9 +237,9 @@ def _of_interface(
     )
 
 
-def _of_buffer(buffer: Any, name: str) -> DeviceView:
+def _of_buffer(buffer: Any, where: str) -> DeviceView:
     if getattr(buffer, "is_closed", False):
-        raise ArgumentError(f"argument {name!r} is a buffer that was closed")
+        raise ArgumentError(f"{where} is a buffer that was closed")
     size = int(buffer.size)
     return DeviceView(
         int(buffer.handle),
@@ -245,17 +254,17 @@ def _of_buffer(buffer: Any, name: str) -> DeviceView:
     )
 
 
-def _of_dlpack(obj: Any, name: str, stream: StreamHandle | None) -> DeviceView:
+def _of_dlpack(obj: Any, where: str, stream: StreamHandle | None) -> DeviceView:
     kind, _ = obj.__dlpack_device__()
     if int(kind) not in (2, 13):  # kDLCUDA, kDLCUDAManaged
-        _refuse_host(name, f"a {type(obj).__qualname__} on DLPack device {int(kind)}")
+        _refuse_host(where, f"a {type(obj).__qualname__} on DLPack device {int(kind)}")
     pointer = None if stream is None else (stream.handle or 1)
     found = core().utils.StridedMemoryView.from_dlpack(
         obj, stream_ptr=-1 if pointer is None else pointer
     )
     if found.dtype is None:
-        raise DTypeError(f"argument {name!r}: its DLPack dtype is not served")
-    dtype = _element_type(found.dtype, name)
+        raise DTypeError(f"{where}: its DLPack dtype is not served")
+    dtype = _element_type(found.dtype, where)
     shape = tuple(found.shape)
     strides = found.strides
     return DeviceView(
@@ -273,11 +282,11 @@ def _of_dlpack(obj: Any, name: str, stream: StreamHandle | None) -> DeviceView:
     )
 
 
-def _element_type(spelling: object, name: str) -> DType | StructType:
+def _element_type(spelling: object, where: str) -> DType | StructType:
     try:
         return dtype_of(spelling)
     except DTypeError as error:
-        raise DTypeError(f"argument {name!r}: {error.message}", hint=error.hint) from None
+        raise DTypeError(f"{where}: {error.message}", hint=error.hint) from None
 
 
 def _contiguous(shape: tuple[int, ...], item: int) -> tuple[int, ...]:
@@ -288,7 +297,7 @@ def _contiguous(shape: tuple[int, ...], item: int) -> tuple[int, ...]:
     return tuple(reversed(steps))
 
 
-def _device_of(ptr: int, obj: Any, name: str) -> int:
+def _device_of(ptr: int, obj: Any, where: str) -> int:
     """Return the device of a pointer: the array says it, or the driver knows it."""
     owner = getattr(obj, "device", None)
     number = owner if isinstance(owner, int) else getattr(owner, "id", None)
@@ -302,7 +311,7 @@ def _device_of(ptr: int, obj: Any, name: str) -> int:
     status, found = cuda.cuPointerGetAttribute(kind, ptr)
     if int(status):
         raise ArgumentError(
-            f"argument {name!r} holds the address {ptr:#x}, which is no memory of a CUDA device",
+            f"{where} holds the address {ptr:#x}, which is no memory of a CUDA device",
             hint="the array may have been freed",
         )
     return max(int(found), 0)

@@ -36,7 +36,7 @@ _MOST_STREAMS: Final = 256
 
 
 def _extent(value: Extent, name: str) -> tuple[int, int, int]:
-    given = (value,) if isinstance(value, int) else tuple(value)
+    given = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     if not 1 <= len(given) <= _DIMENSIONS or not all(type(n) is int and n > 0 for n in given):
         raise ArgumentError(
             f"{name}={value!r} cannot be launched; accepted: 1 to 3 whole numbers above 0"
