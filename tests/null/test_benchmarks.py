@@ -226,7 +226,7 @@ def test_a_slow_first_call_does_not_make_batches_short():
     contender = Contender(OURS, lambda: 0, measured)
     row = harness.measure(Case("case", "float32", 1, (contender,)), TINY)
     assert numbers[:2] == [1, 1]
-    assert numbers[-1] == 100
+    assert numbers[-1] >= 100
     assert row.best[OURS] == pytest.approx(1e-7)
 
 
