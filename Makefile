@@ -32,7 +32,7 @@ gpu: $(VENV)/.dev
 	$(BIN)/pytest -m cuda tests/cuda --family=$(FAMILY) --out=$(OUT)
 
 docs: $(VENV)/.dev
-	$(BIN)/pytest -q tests/test_docs.py
+	$(BIN)/pytest -q tests/test_docs.py tests/test_examples.py
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info demo-output

@@ -20,11 +20,11 @@ from kernelmill.dtypes import (
     Type,
     WeakType,
     storage,
-    struct,
     weak_float,
     weak_int,
 )
 from kernelmill.errors import KernelmillError
+from kernelmill.structs import struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -55,7 +55,6 @@ if TYPE_CHECKING:
         int16,
         int32,
         int64,
-        struct,
         uint8,
         uint16,
         uint32,
@@ -72,10 +71,12 @@ if TYPE_CHECKING:
         MissingExtraError,
         NotImplementedHere,
         OperatorError,
+        ScalarOverflowError,
         ShapeError,
         ToolchainError,
     )
     from kernelmill.runtime.devices import Device, set_default_device
+    from kernelmill.structs import struct
 
 __version__ = "0.1.0"
 
@@ -123,7 +124,6 @@ _HOMES: Final = {
         "int16",
         "int32",
         "int64",
-        "struct",
         "uint8",
         "uint16",
         "uint32",
@@ -140,10 +140,12 @@ _HOMES: Final = {
         "MissingExtraError",
         "NotImplementedHere",
         "OperatorError",
+        "ScalarOverflowError",
         "ShapeError",
         "ToolchainError",
     ),
     "kernelmill.runtime.devices": ("Device", "set_default_device"),
+    "kernelmill.structs": ("struct",),
 }
 _HOME_OF: Final = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -161,6 +163,7 @@ __all__ = [
     "Op",
     "OperatorError",
     "Plan",
+    "ScalarOverflowError",
     "ShapeError",
     "ToolchainError",
     "add",

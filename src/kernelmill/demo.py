@@ -17,10 +17,11 @@ from kernelmill import events
 from kernelmill.algorithms.reduce import reduce
 from kernelmill.algorithms.transform import transform
 from kernelmill.compiler.op import WELL_KNOWN
-from kernelmill.dtypes import struct, uint8
+from kernelmill.dtypes import uint8
 from kernelmill.errors import ArgumentError, MissingExtraError
 from kernelmill.runtime.calibrate import Roofline, last_level_bytes, measure_roofline
 from kernelmill.runtime.devices import current_backend
+from kernelmill.structs import struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

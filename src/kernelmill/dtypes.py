@@ -9,16 +9,20 @@ both.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
-import inspect
 import sys
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 import numpy as np
 
 from kernelmill.errors import DTypeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = [
     "DType",
@@ -32,6 +36,8 @@ __all__ = [
     "can_store",
     "complex64",
     "complex128",
+    "current_promotion",
+    "default_float",
     "dtype_of",
     "float16",
     "float32",
@@ -41,8 +47,9 @@ __all__ = [
     "int32",
     "int64",
     "promote",
+    "promotion",
+    "quotient_float",
     "storage",
-    "struct",
     "uint8",
     "uint16",
     "uint32",
@@ -298,8 +305,41 @@ _KIND_RANK: Final[dict[Kind, int]] = {"bool": 0, "int": 1, "uint": 1, "float": 2
 _DEFAULT_FLOAT: Final[dict[PromotionTable, DType]] = {"numpy": float64, "torch": float32}
 
 
-def promote(a: Type, b: Type, *, table: PromotionTable = "numpy") -> Type:
-    """Return the type in which values of `a` and `b` are combined.
+# Whose rules hold: those of the library that the arrays of a call come from.
+_RULES: Final[ContextVar[PromotionTable]] = ContextVar("kernelmill_promotion", default="numpy")
+
+
+@contextlib.contextmanager
+def promotion(table: PromotionTable) -> Iterator[None]:
+    """Make `table` the one that `promote` and the typing rules of operations follow."""
+    token = _RULES.set(table)
+    try:
+        yield
+    finally:
+        _RULES.reset(token)
+
+
+def current_promotion() -> PromotionTable:
+    """Return the table that holds here."""
+    return _RULES.get()
+
+
+def default_float(integer: DType) -> DType:
+    """Return the float in which a floating function of an integer is computed."""
+    return float32 if _RULES.get() == "torch" else _FLOAT_OF_SIZE[integer.itemsize]
+
+
+def quotient_float() -> DType:
+    """Return the float in which two integers are divided."""
+    return _DEFAULT_FLOAT[_RULES.get()]
+
+
+# NumPy takes the smallest float that holds integers of that many bytes.
+_FLOAT_OF_SIZE: Final = {1: float16, 2: float32, 4: float64, 8: float64}
+
+
+def promote(a: Type, b: Type, *, table: PromotionTable | None = None) -> Type:
+    """Return the type in which values of `a` and `b` are combined, by the current table or `table`.
 
     Raises DTypeError when the table refuses the pair, or when one of them is a struct or tuple and
     the other is not the same.
@@ -313,6 +353,7 @@ def promote(a: Type, b: Type, *, table: PromotionTable = "numpy") -> Type:
     """
     if a == b:
         return a
+    table = table or _RULES.get()
     if isinstance(a, WeakType) and isinstance(b, WeakType):
         return max(a, b, key=_WEAK_RANK.__getitem__)
     if isinstance(a, WeakType) and isinstance(b, DType):
@@ -482,63 +523,3 @@ def _c_layout(name: str, fields: list[tuple[str, DType | StructType]]) -> Struct
         offset += type_.itemsize
         alignment = max(alignment, step)
     return StructType(name, tuple(placed), -(-offset // alignment) * alignment, alignment)
-
-
-def struct(spec: object, *, name: str | None = None) -> Any:  # Any: a class made at run time
-    """Make a struct class from a decorated class, a NumPy structured dtype or a dict of fields.
-
-    The class is a constructor inside operators and in plain Python; `.dtype` is its NumPy dtype.
-    Fields keep C layout, except that a NumPy dtype keeps its own offsets (packed or padded).
-
-    Examples
-    --------
-    >>> import kernelmill as km
-    >>> @km.struct
-    ... class RGB:
-    ...     r: km.uint8
-    ...     g: km.uint8
-    ...     b: km.uint8
-    >>> RGB.dtype.itemsize, RGB(1, 2, 3).g
-    (3, np.uint8(2))
-    """
-    if isinstance(spec, type) and not issubclass(spec, np.generic):
-        label = name or spec.__name__
-        made = _struct_from_fields(label, _annotations(spec))
-        return _struct_class(made, doc=spec.__doc__)
-    found = dtype_of(spec)
-    if not isinstance(found, StructType):
-        raise DTypeError(
-            f"struct() expects a class, a structured dtype or a dict, got {spec!r}",
-            hint="decorate a class whose fields are annotated: `x: km.float32`",
-        )
-    return _struct_class(dataclasses.replace(found, name=name or found.name), doc=None)
-
-
-def _annotations(cls: type) -> dict[str, Any]:
-    """Return the field annotations; strings (`from __future__ import annotations`) are resolved."""
-    frame = sys._getframe(2)  # noqa: SLF001 - the class may stand inside a function
-    return inspect.get_annotations(
-        cls, globals=frame.f_globals, locals=dict(frame.f_locals), eval_str=True
-    )
-
-
-def _struct_class(type_: StructType, doc: str | None) -> type:
-    """Build the Python class: a frozen record whose fields are NumPy scalars."""
-
-    def convert(self: object) -> None:
-        for field in type_.fields:
-            value = getattr(self, field.name)
-            if isinstance(field.type, DType):
-                object.__setattr__(self, field.name, field.type.to_numpy().type(value))
-
-    made = dataclasses.make_dataclass(
-        type_.name,
-        [f.name for f in type_.fields],
-        frozen=True,
-        slots=True,
-        namespace={"__post_init__": convert},
-    )
-    made.__doc__ = doc or f"Struct of {', '.join(f'{f.name}: {f.type}' for f in type_.fields)}."
-    made.__kernelmill_struct__ = type_  # type: ignore[attr-defined]  # read by dtype_of
-    made.dtype = type_.to_numpy()  # type: ignore[attr-defined]  # the public attribute
-    return made

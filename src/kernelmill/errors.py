@@ -3,6 +3,7 @@
 KernelmillError
 ├── ConfigError            a setting that cannot be used           (also ValueError)
 ├── OperatorError          the operator language refuses a program (also TypeError)
+│   └── ScalarOverflowError  a Python integer does not fit its type (also OverflowError)
 ├── CompileError           a compiler failed, hung or is absent
 │   └── ToolchainError     no usable compiler was found
 ├── ArgumentError          a call that cannot be carried out       (also ValueError)
@@ -11,8 +12,6 @@ KernelmillError
 ├── DeviceError            a device that is absent or refuses      (also RuntimeError)
 ├── MissingExtraError      an optional dependency is not installed (also ImportError)
 └── NotImplementedHere     a path that a backend does not have     (also NotImplementedError)
-
-A Python scalar that its dtype cannot hold raises an OverflowError, as NumPy does.
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ __all__ = [
     "MissingExtraError",
     "NotImplementedHere",
     "OperatorError",
+    "ScalarOverflowError",
     "ShapeError",
     "SourceSpan",
     "ToolchainError",
@@ -94,6 +94,10 @@ class OperatorError(KernelmillError, TypeError):
         head, _, tail = text.partition("\n\n")
         place = f"{head}\n{self.span.caret()}"
         return f"{place}\n\n{tail}" if tail else place
+
+
+class ScalarOverflowError(OperatorError, OverflowError):
+    """A Python integer does not fit the type it meets; NumPy raises OverflowError there."""
 
 
 class CompileError(KernelmillError):

@@ -9,9 +9,10 @@ from kernelmill.algorithms.capabilities import DTYPES, FAMILIES, LAYOUTS, Capabi
 from kernelmill.algorithms.reduce import reduce
 from kernelmill.algorithms.transform import transform
 from kernelmill.compiler.op import WELL_KNOWN, op
-from kernelmill.dtypes import SCALARS, dtype_of, struct
+from kernelmill.dtypes import SCALARS, dtype_of
 from kernelmill.errors import DeviceError
 from kernelmill.runtime.devices import Device
+from kernelmill.structs import struct
 
 SHAPE = (20, 24)
 PAIR = struct({"key": "int32", "value": "float64"}, name="Pair")

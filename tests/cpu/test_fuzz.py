@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import oracle
 import pytest
-import strategies
 from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 
+import oracle
+import strategies
 from kernelmill.compiler.cpp import print_program
 from kernelmill.compiler.cpp_types import type_spelling
 from kernelmill.compiler.dialects import HOST

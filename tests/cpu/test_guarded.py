@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 import pytest
-from intrinsic_library import intrinsic
 
 import kernelmill as km
+from intrinsic_library import intrinsic
 
 SIZES = (1, 511, 512, 513, 3000)
 FAR = (1e6, -3e9, 2.0**100, float("inf"), float("nan"))

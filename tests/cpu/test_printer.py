@@ -35,12 +35,12 @@ from kernelmill.dtypes import (
     int32,
     int64,
     storage,
-    struct,
     uint8,
     uint16,
     uint32,
     uint64,
 )
+from kernelmill.structs import struct
 from kernelmill.toolchain import (
     HostCompiler,
     compile_flags,

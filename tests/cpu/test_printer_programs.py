@@ -31,7 +31,6 @@ from kernelmill.dtypes import (
     int16,
     int32,
     int64,
-    struct,
     uint8,
     uint32,
     uint64,
@@ -39,6 +38,7 @@ from kernelmill.dtypes import (
     weak_float,
     weak_int,
 )
+from kernelmill.structs import struct
 from kernelmill.toolchain import find_host_compiler
 
 if TYPE_CHECKING:
@@ -439,15 +439,15 @@ def test_deep_expressions_are_cut_into_temporaries(tmp_path: Path):
 WEIGHTED = """\
 namespace km {
 
-#ifndef KM_TYPE_Point_a1f505b9
-#define KM_TYPE_Point_a1f505b9
-struct __attribute__((packed, aligned(4))) Point_a1f505b9 {
+#ifndef KM_TYPE_Struct_x_w_on_34f956d4
+#define KM_TYPE_Struct_x_w_on_34f956d4
+struct __attribute__((packed, aligned(4))) Struct_x_w_on_34f956d4 {
   f32 x;
   f16 w;
   u8 on;
   u8 pad_8[1];
 };
-static_assert(sizeof(Point_a1f505b9) == 8, "layout of Point_a1f505b9");
+static_assert(sizeof(Struct_x_w_on_34f956d4) == 8, "layout of Struct_x_w_on_34f956d4");
 #endif
 
 // weighted(p: Point, n: int32) -> float32
@@ -465,7 +465,7 @@ struct Op {
     return f32(f16(f32(w_) * f32(f16(0.5f))));
   }
 
-  KM_INL f32 operator()(Point_a1f505b9 p_, i32 n_) const {
+  KM_INL f32 operator()(Struct_x_w_on_34f956d4 p_, i32 n_) const {
     f32 total_;
     i64 i_;
     total_ = 0.0f;
@@ -517,7 +517,7 @@ def test_the_text_is_readable_and_always_the_same():
     assert print_program(weighted(), HOST) == operator
     assert operator.includes == ("base.hpp", "scalar.hpp")
     assert operator.result_spelling == "km::f32"
-    assert operator.parameter_spellings == ("km::Point_a1f505b9", "km::i32")
+    assert operator.parameter_spellings == ("km::Struct_x_w_on_34f956d4", "km::i32")
 
 
 def test_spellings_of_types():

@@ -34,7 +34,6 @@ from kernelmill.dtypes import (
     int64,
     promote,
     storage,
-    struct,
     uint8,
     weak_complex,
     weak_float,
@@ -42,6 +41,7 @@ from kernelmill.dtypes import (
 )
 from kernelmill.errors import DTypeError
 from kernelmill.runtime.program import HOST_TEMPLATES
+from kernelmill.structs import struct
 from kernelmill.toolchain import compile_shared, find_host_compiler
 
 if TYPE_CHECKING:

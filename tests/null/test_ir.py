@@ -40,7 +40,6 @@ from kernelmill.dtypes import (
     int32,
     int64,
     promote,
-    struct,
     uint8,
     uint64,
     weak_complex,
@@ -48,6 +47,7 @@ from kernelmill.dtypes import (
     weak_int,
 )
 from kernelmill.errors import DTypeError, KernelmillError, OperatorError
+from kernelmill.structs import struct
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

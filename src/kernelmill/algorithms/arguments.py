@@ -21,7 +21,17 @@ from kernelmill.runtime.memory import View, as_view, copied, empty_like_library,
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["Argument", "argument", "given_outputs", "outputs_of", "weak_limits"]
+    from kernelmill.dtypes import PromotionTable
+
+__all__ = [
+    "Argument",
+    "argument",
+    "arguments_of",
+    "given_outputs",
+    "outputs_of",
+    "rules_of",
+    "weak_limits",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +79,33 @@ class Argument:
                     )
                 return replace(self, view=copied(mine))
         return self
+
+
+def arguments_of(inputs: tuple[Any, ...], name: str) -> list[Argument]:
+    """Return the inputs of a call as arguments, named `name[0]`, … when there are several.
+
+    Raises ArgumentError when there are none, or only Python scalars.
+    """
+    if not inputs:
+        raise ArgumentError(f"`{name}` is empty; at least one array is needed")
+    if len(inputs) == 1 and type(inputs[0]) is list and _holds_arrays(inputs[0]):
+        raise ArgumentError(
+            f"`{name}` is a list of arrays", hint="several arrays are a tuple: pass `(a, b)`"
+        )
+    given = [argument(x, f"{name}[{i}]" if len(inputs) > 1 else name) for i, x in enumerate(inputs)]
+    if all(a.is_weak for a in given):
+        raise ArgumentError("all inputs are Python scalars", hint="pass one as `np.asarray(x)`")
+    return given
+
+
+def _holds_arrays(values: list[Any]) -> bool:
+    return bool(values) and all(hasattr(v, "shape") and v.shape for v in values)
+
+
+def rules_of(given: Sequence[Argument]) -> PromotionTable:
+    """Return whose promotion rules hold: those of the library of the first array."""
+    first = next(a for a in given if not a.is_weak)
+    return "torch" if first.view.library == "torch" else "numpy"
 
 
 def argument(value: object, name: str, *, writable: bool = False) -> Argument:

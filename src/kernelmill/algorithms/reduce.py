@@ -16,9 +16,10 @@ from kernelmill import events
 from kernelmill.algorithms import layout as layouts
 from kernelmill.algorithms.arguments import (
     Argument,
-    argument,
+    arguments_of,
     given_outputs,
     outputs_of,
+    rules_of,
     weak_limits,
 )
 from kernelmill.algorithms.folds import Fold, element_program, element_types, plan_fold
@@ -37,7 +38,7 @@ from kernelmill.algorithms.plan import (
 )
 from kernelmill.algorithms.source import FoldText, reduce_source, storing
 from kernelmill.compiler.op import WELL_KNOWN, Op, Specialized, as_op, root_of, specialize
-from kernelmill.dtypes import DType, StructType, can_store
+from kernelmill.dtypes import DType, StructType, can_store, promotion
 from kernelmill.errors import ArgumentError, DTypeError
 from kernelmill.runtime.backend import KEPT_SHIFT
 from kernelmill.runtime.memory import fill
@@ -274,16 +275,20 @@ class _Signature:
 
 def _prepare(request: _Request, inputs: tuple[Any, ...], out: Any) -> Bound:
     """Check the arguments of a call and bind them to a kernel."""
-    if not inputs:
-        raise ArgumentError("`inputs` is empty; a reduction takes at least one array")
-    if request.transform is None and len(inputs) != 1:
+    if request.transform is None and (len(inputs) != 1 or type(inputs[0]) is tuple):
+        count = len(inputs[0]) if len(inputs) == 1 else len(inputs)
         raise ArgumentError(
-            f"a reduction takes one array, got {len(inputs)}",
+            f"a reduction takes one array, got {count}",
             hint="`km.transform_reduce` takes several, with an operator that joins them",
         )
-    given = [argument(x, f"inputs[{i}]" if len(inputs) > 1 else "x") for i, x in enumerate(inputs)]
-    if all(a.is_weak for a in given):
-        raise ArgumentError("all inputs are Python scalars", hint="pass one as `np.asarray(x)`")
+    given = arguments_of(inputs, "inputs" if request.transform else "x")
+    with promotion(rules_of(given)):
+        mapped, folds = _folds(request, given)
+        return _bind(request, given, mapped, folds, out)
+
+
+def _folds(request: _Request, given: list[Argument]) -> tuple[Specialized | None, list[Fold]]:
+    """Specialize the operators for the elements."""
     types = tuple(a.type for a in given)
     mapped = specialize(request.transform, types) if request.transform else None
     if mapped is not None:
@@ -298,7 +303,7 @@ def _prepare(request: _Request, inputs: tuple[Any, ...], out: Any) -> Bound:
         plan_fold(op, element, init, request.options.dtype)
         for op, element, init in zip(request.ops, elements, request.inits, strict=True)
     ]
-    return _bind(request, given, mapped, folds, out)
+    return mapped, folds
 
 
 def _bind(

@@ -13,9 +13,10 @@ from kernelmill import events
 from kernelmill.algorithms import layout as layouts
 from kernelmill.algorithms.arguments import (
     Argument,
-    argument,
+    arguments_of,
     given_outputs,
     outputs_of,
+    rules_of,
     weak_limits,
 )
 from kernelmill.algorithms.plan import (
@@ -32,7 +33,7 @@ from kernelmill.algorithms.plan import (
 )
 from kernelmill.algorithms.source import transform_source
 from kernelmill.compiler.op import Op, Specialized, as_op, root_of, specialize
-from kernelmill.dtypes import DType, StructType, TupleType, can_store, storage
+from kernelmill.dtypes import DType, StructType, TupleType, can_store, promotion, storage
 from kernelmill.errors import ArgumentError, DTypeError
 from kernelmill.runtime.memory import POOLED_FROM
 from kernelmill.runtime.native import native
@@ -129,13 +130,12 @@ class _Signature:
 
 def _prepare(op: Op, inputs: tuple[Any, ...], out: Any) -> Bound:
     """Check the arguments of a call and bind them to a kernel."""
-    if not inputs:
-        raise ArgumentError("`inputs` is empty; a transform takes at least one array")
-    given = [
-        argument(x, f"inputs[{i}]" if len(inputs) > 1 else "inputs") for i, x in enumerate(inputs)
-    ]
-    if all(a.is_weak for a in given):
-        raise ArgumentError("all inputs are Python scalars", hint="pass one as `np.asarray(x)`")
+    given = arguments_of(inputs, "inputs")
+    with promotion(rules_of(given)):
+        return _bind(op, given, out)
+
+
+def _bind(op: Op, given: list[Argument], out: Any) -> Bound:
     operator = specialize(op, tuple(a.type for a in given))
     weak_limits(operator.translation.program, given)
     results = _results(operator, out, op.name)
@@ -155,6 +155,7 @@ def _prepare(op: Op, inputs: tuple[Any, ...], out: Any) -> Bound:
         elements=math.prod(shape),
         workspace=0,
         result=result,
+        scalar=out is None and not shape and given[0].view.library != "torch",
     )
 
 

@@ -56,18 +56,14 @@ from kernelmill.dtypes import (
     weak_float,
     weak_int,
 )
-from kernelmill.errors import DTypeError, OperatorError
+from kernelmill.errors import DTypeError, OperatorError, ScalarOverflowError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from kernelmill.errors import SourceSpan
 
-__all__ = ["FunctionBuilder", "ScalarOverflowError", "convert", "join", "weak_type_of"]
-
-
-class ScalarOverflowError(OperatorError, OverflowError):
-    """A Python integer does not fit the type it meets; NumPy raises OverflowError there."""
+__all__ = ["FunctionBuilder", "convert", "join", "weak_type_of"]
 
 
 def weak_type_of(value: object) -> Type:
@@ -238,6 +234,8 @@ class FunctionBuilder:
         decided = _decide_comparison(op, args)
         if decided is not None:
             return decided
+        if op in _BELOW:
+            args, wanted = _with_typed_literal(args, wanted)
         converted = tuple(convert(a, t) for a, t in zip(args, wanted, strict=True))
         return _simplify(Apply(op, converted, result))
 
@@ -455,6 +453,19 @@ def _squares_complex(base: Expr, exponent: Expr) -> bool:
         and isinstance(exponent.type, WeakType)
         and exponent.value == 2  # noqa: PLR2004 - the exponent of a square
     )
+
+
+def _with_typed_literal(
+    args: tuple[Expr, ...], wanted: tuple[Type, ...]
+) -> tuple[tuple[Expr, ...], tuple[Type, ...]]:
+    """Give a literal that is compared with an integer that integer's type: it fits by now."""
+    for side, literal in ((0, 1), (1, 0)):
+        value, type_ = args[literal], wanted[side]
+        if isinstance(value, Const) and value.type == weak_int and isinstance(type_, DType):
+            types = list(wanted)
+            types[literal] = type_
+            return args, tuple(types)
+    return args, wanted
 
 
 def _simplify(node: Apply) -> Expr:

@@ -106,9 +106,6 @@ def field_names(type_: StructType) -> dict[str, str]:
 
 
 def _layout_text(type_: Type) -> str:
-    if isinstance(type_, StructType):
-        fields = ",".join(f"{f.name}:{_layout_text(f.type)}@{f.offset}" for f in type_.fields)
-        return f"{type_.name}{{{fields}}}{type_.itemsize}"
     if isinstance(type_, TupleType):
         return f"({','.join(map(_layout_text, type_.items))})"
     return type_.short
@@ -129,8 +126,6 @@ def type_spelling(type_: Type, *, qualified: bool = False) -> str:
     """
     stored = storage(type_)
     scope = "km::" if qualified else ""
-    if isinstance(stored, StructType):
-        return f"{scope}{_ascii(stored.name)}_{_digest(stored)}"
     if isinstance(stored, TupleType):
         if not 1 < len(stored.items) <= _LARGEST_TUPLE:
             return f"{scope}tuple_{_digest(stored)}"

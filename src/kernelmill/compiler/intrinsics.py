@@ -18,12 +18,13 @@ from kernelmill.dtypes import (
     bool_,
     complex64,
     complex128,
-    float16,
+    default_float,
     float32,
     float64,
     int8,
     int32,
     promote,
+    quotient_float,
     uint8,
     weak_complex,
     weak_float,
@@ -142,22 +143,18 @@ def _shift(op: Operation, types: tuple[Type, ...]) -> Signature:
 
 
 def _division(op: Operation, types: tuple[Type, ...]) -> Signature:
-    """Divide truly: integers and bool become float64, weak integers weak float."""
+    """Divide truly: integers and bool become float64 (torch: float32), weak ones weak float."""
     joined = _join(types)
     if _kind(joined) in ("bool", "int", "uint"):
-        joined = weak_float if joined == weak_int else float64
+        joined = weak_float if joined == weak_int else quotient_float()
     return (joined,) * op.arity, joined
-
-
-# NumPy's choice for a floating function of an integer: the smallest float that holds its size.
-_FLOAT_OF_SIZE: Final = {1: float16, 2: float32, 4: float64, 8: float64}
 
 
 def _as_float(type_: Type) -> Type:
     if type_ == weak_int:
         return weak_float
     if isinstance(type_, DType) and type_.kind in ("bool", "int", "uint"):
-        return _FLOAT_OF_SIZE[type_.itemsize]
+        return default_float(type_)
     return type_
 
 

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast, overload
 
 import numpy as np
 
-from kernelmill.compiler.builder import ScalarOverflowError, weak_type_of
+from kernelmill.compiler.builder import weak_type_of
 from kernelmill.compiler.frontend import CapturedScalar, Translation, translate
 from kernelmill.dtypes import (
     DType,
     Type,
     bool_,
+    current_promotion,
     dtype_of,
     int64,
     storage,
@@ -30,10 +31,12 @@ from kernelmill.dtypes import (
     weak_float,
     weak_int,
 )
-from kernelmill.errors import ArgumentError, DTypeError
+from kernelmill.errors import ArgumentError, DTypeError, ScalarOverflowError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from kernelmill.dtypes import PromotionTable
 
 __all__ = [
     "WELL_KNOWN",
@@ -75,6 +78,10 @@ class Op:
     commutative: bool = False
     identity: object = None
     wide: bool = False
+
+    def __repr__(self) -> str:
+        known = WELL_KNOWN.get(self.name)
+        return f"kernelmill.{self.name}" if known is self else f"<kernelmill.Op {self.name}>"
 
     def __call__(self, *args: object) -> Any:  # Any: whatever the user's function returns
         """Call the Python function itself; nothing is compiled."""
@@ -235,11 +242,26 @@ def as_op(function: object, *, name: str = "op") -> Op:
             hint="pass a lambda, a def function, or one of km.add, km.minimum, km.maximum, …",
         )
     try:
-        known = _ALIASES.get(function)
+        known, meant = _ALIASES.get(function), _WHOLE_ARRAY.get(function)
     except TypeError:  # an unhashable callable
-        known = None
+        known = meant = None
+    if meant is not None:
+        raise ArgumentError(
+            f"`{name}` is np.{getattr(function, '__name__', '')}, which takes a whole array",
+            hint=f"pass the operator of two elements: km.{meant}",
+        )
     return known or Op(function, _name_of(function))
 
+
+# Functions of NumPy that reduce an array themselves, and the operator that is meant.
+_WHOLE_ARRAY: Final[dict[object, str]] = {
+    np.sum: "add",
+    np.prod: "multiply",
+    np.min: "minimum",
+    np.max: "maximum",
+    np.all: "logical_and",
+    np.any: "logical_or",
+}
 
 # ----------------------------------------------------------------------------- specialisation
 
@@ -357,7 +379,8 @@ _MOST_STATES: Final = 8
 # Types of callables that define equality, as the same function of the same object.
 _COMPARED_BY_IDENTITY: Final = (BuiltinFunctionType, MethodType)
 _LOCK: Final = threading.Lock()
-_FOUND: dict[tuple[object, tuple[Type, ...]], list[Specialized]] = {}
+_Key: TypeAlias = "tuple[object, tuple[Type, ...], PromotionTable]"
+_FOUND: dict[_Key, list[Specialized]] = {}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -385,10 +408,12 @@ def root_of(function: object) -> object:
 def specialize(operator_: Op, arguments: tuple[Type, ...]) -> Specialized:
     """Return the operator for these argument types, translated at most once per state of its scope.
 
+    Promotion follows the current table (`dtypes.promotion`).
+
     Raises OperatorError when the operator language refuses it.
     """
     function = operator_.function
-    key = (root_of(function), arguments)
+    key = (root_of(function), arguments, current_promotion())
     known = _known(key, function)
     if known is not None:
         return known
@@ -413,7 +438,7 @@ def specialize(operator_: Op, arguments: tuple[Type, ...]) -> Specialized:
     return made
 
 
-def _known(key: tuple[object, tuple[Type, ...]], function: object) -> Specialized | None:
+def _known(key: _Key, function: object) -> Specialized | None:
     """Return the translation of this text for the present state of the function's scope."""
     for found in tuple(_FOUND.get(key, ())):
         if found.read(function) is not None:
