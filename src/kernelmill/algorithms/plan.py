@@ -102,11 +102,13 @@ def _expression_flops(node: ir.Expr, callees: dict[str, int]) -> int:
 # ----------------------------------------------------------------------------- captured scalars
 
 _CAPTURE_ALIGNMENT: Final = 16
+# By the size of a block modulo the alignment; a table, since every call of a plan needs it.
+_PADDING: Final = tuple(bytes(-n % _CAPTURE_ALIGNMENT) for n in range(_CAPTURE_ALIGNMENT))
 
 
 def aligned(block: bytes) -> bytes:
     """Return a block of packed scalars, filled up to where the next one may start."""
-    return block.ljust(_whole(len(block)), b"\0")
+    return block + _PADDING[len(block) % _CAPTURE_ALIGNMENT]
 
 
 def _whole(size: int) -> int:
@@ -140,6 +142,9 @@ class Scope:
 
     def read(self, functions: Sequence[object]) -> bytes | None:
         """Pack the captured scalars of these functions; None when their scope has changed type."""
+        if len(self.operators) == 1:  # the common case, without the cost of a loop
+            only = self.operators[0].read(functions[0])
+            return only and aligned(only)
         block = b""
         for operator, function in zip(self.operators, functions, strict=True):
             packed = operator.read(function)
