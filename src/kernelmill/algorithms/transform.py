@@ -213,18 +213,13 @@ def _built(
 
 def _quick_key(arrays: tuple[Any, ...], op: object, out: Any) -> tuple[object, ...] | None:
     """Return what tells this call apart from others, if it is of the common kind: NumPy arrays."""
+    made = () if out is None else (out if type(out) is tuple else (out,))
     types = []
-    for x in arrays:
+    for x in (*arrays, *made):
         if type(x) is not np.ndarray:
             return None
         types.append(x.dtype)
-    if out is None:
-        made: object = None
-    elif type(out) is np.ndarray:
-        made = out.dtype
-    else:
-        return None
-    return (transform, root_of(op), made, *types)
+    return (transform, root_of(op), len(made), *types)
 
 
 def _plan(op: Op, bound: Bound) -> Plan:
@@ -252,6 +247,8 @@ def _plan(op: Op, bound: Bound) -> Plan:
 def _allocate(dtype: np.dtype[Any], inputs: tuple[Any, ...]) -> np.ndarray[Any, Any] | None:
     """Return a small new output for inputs of one shape; larger ones come from the pool."""
     first = inputs[0]
-    if type(first) is not np.ndarray or first.size * dtype.itemsize >= POOLED_FROM:
+    if type(first) is not np.ndarray or not first.shape:
+        return None
+    if first.size * dtype.itemsize >= POOLED_FROM:
         return None
     return np.empty(first.shape, dtype)
