@@ -360,7 +360,7 @@ def packed(args, sizes, signature=None):
         end = -(-end // align) * align
         offsets.append((end, size))
         end += size
-    return pack("k", args, offsets, signature, None)
+    return pack("k", args, offsets, signature)
 
 
 def test_arguments_become_what_the_kernel_takes():

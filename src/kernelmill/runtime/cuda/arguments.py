@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernelmill.runtime.cuda.arrays import DeviceView
-    from kernelmill.runtime.cuda.stream import StreamHandle
 
 __all__ = ["Packed", "Pointer", "Type", "pack"]
 
@@ -58,7 +57,6 @@ def pack(
     args: Sequence[object],
     parameters: Sequence[tuple[int, int]],
     signature: Sequence[Type] | None,
-    stream: StreamHandle | None,
 ) -> Packed:
     """Return the arguments of a launch.
 
@@ -73,8 +71,6 @@ def pack(
         Offset and size of each, as compiled.
     signature
         Their types, or None.
-    stream
-        Where the kernel will run.
 
     Raises
     ------
@@ -96,7 +92,7 @@ def pack(
     for index, (value, (offset, size)) in enumerate(zip(args, parameters, strict=True)):
         where = f"argument {index} of kernel {kernel!r}"
         wanted = signature[index] if signature is not None else None
-        data[offset : offset + size] = _bytes(value, size, wanted, where, views, stream)
+        data[offset : offset + size] = _bytes(value, size, wanted, where, views)
     return Packed(data, tuple(o for o, _ in parameters), tuple(views), _device(kernel, views))
 
 
@@ -111,13 +107,12 @@ def _device(kernel: str, views: Sequence[DeviceView]) -> int | None:
     return numbers[0] if numbers else None
 
 
-def _bytes(  # noqa: PLR0917 - one call, in the order of `pack`
+def _bytes(
     value: object,
     size: int,
     wanted: Type | None,
     where: str,
     views: list[DeviceView],
-    stream: StreamHandle | None,
 ) -> bytes:
     if isinstance(value, _SCALARS) or value is None:
         made = _scalar(value, size, wanted, where)
@@ -126,7 +121,7 @@ def _bytes(  # noqa: PLR0917 - one call, in the order of `pack`
     elif hasattr(type(value), "__kernelmill_struct__"):
         made = _record(value, wanted, where)
     else:
-        made = _address(value, wanted, where, views, stream)
+        made = _address(value, wanted, where, views)
     if len(made) != size:
         kind = type(value).__name__
         raise ArgumentError(
@@ -141,9 +136,8 @@ def _address(
     wanted: Type | None,
     where: str,
     views: list[DeviceView],
-    stream: StreamHandle | None,
 ) -> bytes:
-    view = view_of(value, where, stream)
+    view = view_of(value, where)
     if wanted is not None and not isinstance(wanted, Pointer):
         raise DTypeError(f"{where} is of type {wanted}; an array was given")
     if wanted is not None and wanted.dtype not in (None, view.dtype):

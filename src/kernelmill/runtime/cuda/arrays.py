@@ -19,11 +19,11 @@ from kernelmill.dtypes import DType, StructType, dtype_of, uint8
 from kernelmill.errors import ArgumentError, DeviceError, DTypeError
 from kernelmill.runtime.cuda.device import cuda_device
 from kernelmill.runtime.cuda.driver import api, check, core, require
-from kernelmill.runtime.cuda.stream import StreamHandle, as_stream, core_stream
+from kernelmill.runtime.cuda.stream import StreamHandle, as_stream, core_stream, is_capturing
 from kernelmill.runtime.memory import View
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 __all__ = [
     "CudaArray",
@@ -48,11 +48,13 @@ _ACCEPTED: Final = (
 class DeviceView(View):
     """An array that somebody else owns, in the memory of a CUDA device.
 
-    The fields of `View`, and: `device` is its number, `maker` says which library makes results.
+    The fields of `View`, and: `device` is its number, `maker` says which library makes results,
+    `producer` is the handle of the stream that its owner works on, where the owner names one.
     """
 
     device: int
     maker: Maker
+    producer: int | None = None
 
 
 class CudaArray:
@@ -139,7 +141,10 @@ def as_device_view(
         It is in the memory of the host.
     """
     where = f"argument {name!r}"
-    view = view_of(obj, where, stream)
+    view = view_of(obj, where)
+    if stream is not None and view.producer not in (None, stream.handle):
+        cuda_device(view.device).set_current()
+        wait_for_producers((view,), stream)
     if writable and view.readonly:
         raise ArgumentError(
             f"{where} is read-only; an output is written",
@@ -148,8 +153,8 @@ def as_device_view(
     return view
 
 
-def view_of(obj: Any, where: str, stream: StreamHandle | None) -> DeviceView:
-    """Return what `as_device_view` does; `where` begins the error texts."""
+def view_of(obj: Any, where: str) -> DeviceView:  # Any: an array of any library
+    """Return what `as_device_view` does, waiting for nothing; `where` begins the error texts."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(obj, torch.Tensor):
         return _of_tensor(obj, where)
@@ -157,11 +162,11 @@ def view_of(obj: Any, where: str, stream: StreamHandle | None) -> DeviceView:
         _refuse_host(where, "a NumPy array")
     interface = getattr(obj, "__cuda_array_interface__", None)
     if interface is not None:
-        return _of_interface(obj, interface, where, stream)
+        return _of_interface(obj, interface, where)
     if type(obj).__module__.startswith("cuda.core") and hasattr(obj, "handle"):
         return _of_buffer(obj, where)
     if hasattr(obj, "__dlpack__"):
-        return _of_dlpack(obj, where, stream)
+        return _of_dlpack(obj, where)
     kind = f"{type(obj).__module__}.{type(obj).__qualname__}".removeprefix("builtins.")
     raise ArgumentError(f"{where} is a {kind}; accepted: {_ACCEPTED}")
 
@@ -206,9 +211,7 @@ def _of_tensor(tensor: Any, where: str) -> DeviceView:  # Any: torch is never im
     )
 
 
-def _of_interface(
-    obj: Any, interface: Mapping[str, Any], where: str, stream: StreamHandle | None
-) -> DeviceView:
+def _of_interface(obj: Any, interface: Mapping[str, Any], where: str) -> DeviceView:
     if interface.get("mask") is not None:
         raise ArgumentError(
             f"{where} has a mask; accepted: arrays without one", hint="fill it first"
@@ -219,11 +222,7 @@ def _of_interface(
     described = np.dtype(fields) if fields else np.dtype(interface["typestr"])
     dtype = _element_type(described, where)
     strides = interface.get("strides")
-    device = _device_of(int(ptr or 0), obj, where)
     producer = interface.get("stream")
-    if producer is not None and stream is not None:
-        cuda_device(device).set_current()
-        _wait_for(int(producer), stream)
     return DeviceView(
         int(ptr or 0),
         shape,
@@ -232,8 +231,9 @@ def _of_interface(
         readonly=bool(readonly),
         owner=obj,
         library="dlpack",
-        device=device,
+        device=_device_of(int(ptr or 0), obj, where),
         maker="cupy" if type(obj).__module__.partition(".")[0] == "cupy" else "cuda",
+        producer=None if producer is None else _handle(int(producer)),
     )
 
 
@@ -254,14 +254,12 @@ def _of_buffer(buffer: Any, where: str) -> DeviceView:
     )
 
 
-def _of_dlpack(obj: Any, where: str, stream: StreamHandle | None) -> DeviceView:
-    kind, _ = obj.__dlpack_device__()
+def _of_dlpack(obj: Any, where: str) -> DeviceView:
+    kind, number = obj.__dlpack_device__()
     if int(kind) not in (2, 13):  # kDLCUDA, kDLCUDAManaged
         _refuse_host(where, f"a {type(obj).__qualname__} on DLPack device {int(kind)}")
-    pointer = None if stream is None else (stream.handle or 1)
-    found = core().utils.StridedMemoryView.from_dlpack(
-        obj, stream_ptr=-1 if pointer is None else pointer
-    )
+    current = as_stream(None, int(number)).handle
+    found = core().utils.StridedMemoryView.from_dlpack(obj, stream_ptr=current or 1)
     if found.dtype is None:
         raise DTypeError(f"{where}: its DLPack dtype is not served")
     dtype = _element_type(found.dtype, where)
@@ -279,6 +277,7 @@ def _of_dlpack(obj: Any, where: str, stream: StreamHandle | None) -> DeviceView:
         library="dlpack",
         device=int(found.device_id),
         maker="cuda",
+        producer=current,
     )
 
 
@@ -317,19 +316,28 @@ def _device_of(ptr: int, obj: Any, where: str) -> int:
     return max(int(found), 0)
 
 
-def _wait_for(producer: int, consumer: StreamHandle) -> None:
-    """Let `consumer` wait for what `producer` was given so far; the interface spells 0 as 1."""
-    handle = 0 if producer == 1 else producer
-    if handle == consumer.handle:
+def _handle(stream: int) -> int:
+    """Return the handle of a stream as the interface spells it: the default stream is 1 there."""
+    return 0 if stream == 1 else stream
+
+
+def wait_for_producers(views: Iterable[DeviceView], stream: StreamHandle) -> None:
+    """Let a stream of the current device wait for the streams that the arrays were made on.
+
+    A graph waits for nothing outside it: what it reads must be there before it is launched.
+    """
+    producers = {v.producer for v in views} - {None, stream.handle}
+    if not producers or is_capturing(stream):
         return
     cuda = api()
-    flag = cuda.CUevent_flags.CU_EVENT_DISABLE_TIMING
-    event = check(cuda.cuEventCreate(int(flag)), "make an event")
-    try:
-        check(cuda.cuEventRecord(event, handle), "record an event on the producer's stream")
-        check(cuda.cuStreamWaitEvent(consumer.handle, event, 0), "wait for the producer's stream")
-    finally:
-        cuda.cuEventDestroy(event)  # the driver keeps it until it has happened
+    for producer in producers:
+        flag = cuda.CUevent_flags.CU_EVENT_DISABLE_TIMING
+        event = check(cuda.cuEventCreate(int(flag)), "make an event")
+        try:
+            check(cuda.cuEventRecord(event, producer), "record an event on an array's stream")
+            check(cuda.cuStreamWaitEvent(stream.handle, event, 0), "wait for an array's stream")
+        finally:
+            cuda.cuEventDestroy(event)  # the driver keeps it until it has happened
 
 
 # -------------------------------------------------------------------------------------- out

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from kernelmill import events
 from kernelmill.errors import ArgumentError, DeviceError
 from kernelmill.runtime.cuda.arguments import pack
+from kernelmill.runtime.cuda.arrays import wait_for_producers
 from kernelmill.runtime.cuda.device import cuda_device
 from kernelmill.runtime.cuda.driver import api, check, explained, recent_kernels, require
 from kernelmill.runtime.cuda.lifetimes import hold
 from kernelmill.runtime.cuda.program import Kernel
-from kernelmill.runtime.cuda.stream import StreamHandle, as_stream
+from kernelmill.runtime.cuda.stream import as_stream
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -258,13 +259,13 @@ class PreparedLaunch:
     """
 
     __slots__ = (
-        "_data", "_function", "_handle", "_keep", "_kernel", "_launch", "_offsets",
-        "_pointers", "_prepared", "_records", "device",
+        "_data", "_function", "_handle", "_kernel", "_launch", "_offsets",
+        "_pointers", "_prepared", "_records", "device", "views",
     )  # fmt: skip
 
     def __init__(self, kernel: Kernel, prepared: _Prepared, packed: Packed) -> None:
         self._kernel, self.device = kernel, prepared.device
-        self._keep = packed.views
+        self.views = packed.views
         self._prepared, self._records = prepared, prepared.records
         self._function = prepared.function
         self._data = (ctypes.c_char * len(packed.data)).from_buffer(packed.data)
@@ -303,7 +304,7 @@ def prepare(
 
     Parameters are those of `launch`; the result is called with the handle of a stream.
     """
-    return _make(_own(config), _own_kernel(kernel), args, device, None)
+    return _make(_own(config), _own_kernel(kernel), args, device)
 
 
 def _make(
@@ -311,14 +312,13 @@ def _make(
     kernel: Kernel,
     args: Sequence[object],
     device: int | None,
-    stream: StreamHandle | None,
 ) -> PreparedLaunch:
     if kernel.signature is not None and len(kernel.signature) != len(kernel.parameters):
         raise ArgumentError(
             f"the signature of kernel {kernel.name!r} has {len(kernel.signature)} types; it takes "
             f"{len(kernel.parameters)} arguments"
         )
-    packed = pack(kernel.name, args, kernel.parameters, kernel.signature, stream)
+    packed = pack(kernel.name, args, kernel.parameters, kernel.signature)
     number = packed.device if packed.device is not None else device or 0
     if device is not None and packed.device not in (None, device):
         raise DeviceError(
@@ -355,13 +355,14 @@ def launch(stream: object, config: object, kernel: object, *args: object) -> Non
     """
     require()
     own, taken = _own(config), _own_kernel(kernel)
-    named = None if stream is None else as_stream(stream)
-    made = _make(own, taken, args, None, named)
+    made = _make(own, taken, args, None)
     device = made.device
     device.set_current()
-    on = named if named is not None else as_stream(None, device.number)
+    on = as_stream(stream, device.number)
+    if made.views:
+        wait_for_producers(made.views, on)
     made(on.handle)
-    if made._keep:  # noqa: SLF001 - of this module
-        hold(made._keep, on)  # noqa: SLF001
+    if made.views:
+        hold(made.views, on)
     if events.active:
         events.emit("launch", taken.name, device=device.name)

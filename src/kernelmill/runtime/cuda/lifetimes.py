@@ -12,6 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from kernelmill.runtime.cuda.driver import api, check
+from kernelmill.runtime.cuda.stream import is_capturing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +38,7 @@ def hold(views: Sequence[DeviceView], stream: StreamHandle) -> None:
             _record_stream(view, stream)
         elif not _is_on(view.owner, stream):
             others.append(view.owner)
-    if others and not _is_capturing(stream):
+    if others and not is_capturing(stream):
         cuda = api()
         flag = cuda.CUevent_flags.CU_EVENT_DISABLE_TIMING
         event = check(cuda.cuEventCreate(int(flag)), "make an event")
@@ -86,8 +87,3 @@ def _is_on(owner: object, stream: StreamHandle) -> bool:
     """Whether the owner is ordered on the stream: ours say so, of others nothing is known."""
     own = getattr(owner, "stream", None)
     return getattr(own, "handle", None) == stream.handle and own is not None
-
-
-def _is_capturing(stream: StreamHandle) -> bool:
-    status = check(api().cuStreamIsCapturing(stream.handle), "ask whether a stream is captured")
-    return bool(int(status))

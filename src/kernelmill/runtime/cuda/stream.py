@@ -13,7 +13,14 @@ from kernelmill import events
 from kernelmill.errors import ArgumentError, DeviceError
 from kernelmill.runtime.cuda.driver import api, check, core, require
 
-__all__ = ["StreamHandle", "as_stream", "core_stream", "current_stream", "synchronize"]
+__all__ = [
+    "StreamHandle",
+    "as_stream",
+    "core_stream",
+    "current_stream",
+    "is_capturing",
+    "synchronize",
+]
 
 _ACCEPTED: Final = (
     "an object with __cuda_stream__ (cuda.core, CuPy, torch), a torch.cuda.Stream, "
@@ -99,6 +106,12 @@ def core_stream(stream: StreamHandle) -> Any:  # Any: cuda.core.Stream
     if not stream.handle:
         return cuda_core.LEGACY_DEFAULT_STREAM
     return cuda_core.Stream.from_handle(stream.handle)
+
+
+def is_capturing(stream: StreamHandle) -> bool:
+    """Return whether what is launched on a stream is recorded into a graph."""
+    status = check(api().cuStreamIsCapturing(stream.handle), "ask whether a stream is captured")
+    return bool(int(status))
 
 
 def synchronize(stream: object = None, *, device: int = 0) -> None:
