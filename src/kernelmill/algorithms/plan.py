@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kernelmill import events
 from kernelmill.compiler import ir
+from kernelmill.compiler.op import Op
 from kernelmill.config import get_config
 from kernelmill.errors import ArgumentError
 from kernelmill.runtime.backend import FLAG_STREAM, Kernel, KernelSource, Launch
@@ -327,7 +328,7 @@ class Plan:
         """Return the name of a kernel: family, operator, types and layout."""
         return built.kernel.source.name
 
-    def try_launch(self, functions: tuple[object, ...], inputs: tuple[Any, ...], out: Any) -> Any:
+    def try_launch(self, operators: tuple[object, ...], inputs: tuple[Any, ...], out: Any) -> Any:
         """Launch on the native path; None when the arrays or the scope need the general one."""
         launcher, made = self._launcher, out
         if launcher is None:
@@ -340,6 +341,7 @@ class Plan:
         if self._static:
             done = launcher(*inputs, *outputs)
         else:
+            functions = tuple(o.function if type(o) is Op else o for o in operators)
             captures = self.built.scope.read(functions)
             done = captures is not None and launcher(*inputs, *outputs, captures)
         if not done:

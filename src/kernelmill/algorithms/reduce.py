@@ -172,8 +172,7 @@ def _reduce(
     if key is not None and not events.active:
         found = quick(key)
         if found is not None:
-            functions = tuple(o.function if type(o) is Op else o for o in used)
-            done = found.try_launch(functions, arrays, out)
+            done = found.try_launch(used, arrays, out)
             if done is not None:
                 return done
     request = _request(ops, transform, options)
@@ -455,17 +454,17 @@ def _quick_key(
     init, axis, keepdims, dtype = options
     if init is not None or dtype is not None or keepdims or type(axis) not in _PLAIN_AXES:
         return None
-    shapes: list[object] = []
+    parts: list[object] = [reduce, axis, len(used), *map(root_of, used)]
     for x in arrays:
         if type(x) is not np.ndarray:
             return None
-        shapes += (x.dtype, x.shape)
-    made: list[object] = []
-    for o in () if out is None else out if type(out) is tuple else (out,):
-        if type(o) is not np.ndarray:
-            return None
-        made.append(o.dtype)
-    return (reduce, axis, len(used), *made, *map(root_of, used), *shapes)
+        parts += (x.dtype, x.shape)
+    if out is not None:
+        for x in out if type(out) is tuple else (out,):
+            if type(x) is not np.ndarray:
+                return None
+            parts.append(x.dtype)
+    return tuple(parts)
 
 
 def _plan(request: _Request, bound: Bound) -> Plan:

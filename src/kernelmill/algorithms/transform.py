@@ -88,7 +88,7 @@ def transform(inputs: Any, op: Op | Callable[..., Any], *, out: Any = None) -> A
     if key is not None and not events.active:
         plan = quick(key)
         if plan is not None:
-            done = plan.try_launch((op.function if type(op) is Op else op,), arrays, out)
+            done = plan.try_launch((op,), arrays, out)
             if done is not None:
                 return done
     bound = _prepare(as_op(op), arrays, out)
