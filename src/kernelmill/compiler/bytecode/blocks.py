@@ -128,21 +128,22 @@ def _places(
     """Return where each block that ends the function is to be cut, and what follows there."""
     keys = {at: _keys(block, shapes[at]) for at, block in ends.items()}
     within = {at for at in ends if "v" in shapes[at]}
-    wanted = {keys[at][cut] for at in within for cut in _cuts(ends[at], shapes[at])}
+    cuts = {at: set(_cuts(block, shapes[at])) for at, block in ends.items()}
+    wanted = {keys[at][cut] for at in within for cut in cuts[at]}
     inner = {key for tails in keys.values() for key in tails[1:]}
 
-    def fits(at: int, cut: int, key: _Key) -> bool:
-        if key not in wanted or _glued(ends[at], cut):
-            return False
-        if cut > 0:
-            return "v" in key[0] or at in within
-        # Two values that look the same are two arms, unless others run into one of them.
-        return at in within and (key in inner or ends[at].tail[0].kind not in _PUSHES)
-
-    return {
-        at: [(cut, key) for cut, key in enumerate(tails) if fits(at, cut, key)]
-        for at, tails in keys.items()
-    }
+    places: dict[int, list[tuple[int, _Key]]] = {at: [] for at in ends}
+    for at, tails in keys.items():
+        joins = at in within
+        for cut, key in enumerate(tails):
+            # Two values that look the same are two arms, unless others run into one of them.
+            arm = cut == 0 and key not in inner and ends[at].tail[0].kind in _PUSHES
+            if key not in wanted or cut not in cuts[at] or arm or _glued(ends[at], cut):
+                continue
+            if "v" in key[0] or joins:
+                places[at].append((cut, key))
+                joins = "v" in key[0]
+    return places
 
 
 def _jump(block: Block, target: int) -> Op:
