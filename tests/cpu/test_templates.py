@@ -487,6 +487,26 @@ def test_long_axes_join_their_chunks(name, shape, threads):
     assert bits(got) == bits(expected(x, axes, name, np.float64))
 
 
+@pytest.mark.parametrize("name", ["add", "own", "ordered"])
+@pytest.mark.parametrize("shape", [(16400, 65), (40, 65), (300, 129), (16400, 17), (9, 2049)])
+def test_a_last_block_of_one_column(name, shape):
+    x = numbers(shape, np.float32)
+    want = expected(x, (0,), name, np.float32)
+    for threads in (1, 2, 3):
+        (got,) = run_reduce([x], (0,), [(name, "f32")], [np.float32], threads=threads)
+        assert bits(got) == bits(want)
+
+
+@pytest.mark.parametrize("name", ["add", "ordered"])
+def test_windows_that_overlap(name):
+    line = numbers((5000,), np.float32)
+    for width in (32, 128, 300):
+        x = np.lib.stride_tricks.sliding_window_view(line, width)[::16]
+        for axis in (0, 1):
+            (got,) = run_reduce([x], (axis,), [(name, "f32")], [np.float32], threads=3)
+            assert bits(got) == bits(expected(x, (axis,), name, np.float32))
+
+
 def test_several_folds_of_different_types_in_one_pass():
     folds = [("add", "f32"), ("own", "f64"), ("maximum", "i16"), ("ordered", "f32")]
     dtypes = [np.float32, np.float64, np.int16, np.float32]

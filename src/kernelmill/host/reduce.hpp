@@ -109,7 +109,7 @@ struct reduction<Form, Map, in<I...>, folds<F...>, indices<K...>> {
     int kept, last;  // reduced dimensions are [kept, last], the last one is the fastest
     i64 elements, rows_kept, columns_kept, width, blocks, chunks, group;
     i64 s[operands], down[operands];  // from column to column, from element to element
-    bool dense, deep;
+    bool deep;
     char* parts[outputs];
 
     KM_COLD Job(const Call* c, const Map& m, const F&... f)
@@ -129,11 +129,9 @@ struct reduction<Form, Map, in<I...>, folds<F...>, indices<K...>> {
         if (c->threads > 1) width = smaller(width, larger(i64(16), (share + 15) & ~i64(15)));
       }
       blocks = ceil_div(columns_kept, width);
-      dense = true;
       for (int k = 0; k < operands; k++) {
         down[k] = c->operands[k].strides[last];
         s[k] = c->operands[k].strides[c->ndim - 1];
-        if (k < inputs && Form == columns) dense = dense && down[k] == width * s[k];
       }
       group = larger(i64(1), task_elements_reduced / (smaller(elements, chunk_elements) * width));
       char* next = (char*)c->workspace;
@@ -142,6 +140,12 @@ struct reduction<Form, Map, in<I...>, folds<F...>, indices<K...>> {
         parts[k] = next;
         next += round_up_64(rows_kept * columns_kept * chunks * size[k]);
       }
+    }
+    // Whether w columns of one element end where those of the next begin, in every input.
+    KM_INL bool adjoin(i64 w) const {
+      bool all = true;
+      for (int k = 0; k < inputs; k++) all = all && down[k] == w * s[k];
+      return all;
     }
     KM_INL i64 units() const { return rows_kept * blocks * chunks; }
     template <int J, class G> KM_INL const G& fold() const { return fold_slot<J, G>::fold; }
@@ -158,7 +162,7 @@ struct reduction<Form, Map, in<I...>, folds<F...>, indices<K...>> {
       i64 piece = larger(i64(256), piece_elements / w);
       for (i64 done = 0; done < n; done += piece) {
         i64 m = smaller(piece, n - done);
-        (state<K, F>::tree::feed(map, fold<K, F>(), acc<K, F>(trees), q + done, m, w, dense, p, s,
+        (state<K, F>::tree::feed(map, fold<K, F>(), acc<K, F>(trees), q + done, m, w, adjoin(w), p, s,
                                  down),
          ...);
         for (int k = 0; k < inputs; k++) p[k] += m * down[k];
@@ -253,7 +257,7 @@ struct reduction<Form, Map, in<I...>, folds<F...>, indices<K...>> {
                             char* const* p) const {
       typedef typename state<J, G>::tree tree;
       if constexpr (G::ordered)
-        tree::feed(map, fold<J, G>(), acc<J, G>(trees), 0, n, w, dense, p, s, down);
+        tree::feed(map, fold<J, G>(), acc<J, G>(trees), 0, n, w, true, p, s, down);
       else
         n = tree::first_levels(map, fold<J, G>(), acc<J, G>(trees), n, w, p, s, down);
       close<J, G>(trees, row, chunk, column, n, w, p[inputs + J]);
@@ -373,7 +377,7 @@ struct reduction<Form, Map, in<I...>, folds<F...>, indices<K...>> {
         seek<operands>(call, 0, kept, row, p);
         if (Form == columns && deep) {
           (descend_all<K, F>(trees, row, c, column, n, w, p), ...);
-        } else if (Form == columns && dense && last == kept && n > 2 && n <= fewest_lanes) {
+        } else if (Form == columns && adjoin(w) && last == kept && n > 2 && n <= fewest_lanes) {
           for (int k = 0; k < inputs; k++) p[k] += low * down[k];
           (short_chunk<K, F>(trees, row, c, column, n, w, p), ...);
         } else {

@@ -46,7 +46,7 @@ struct ordered_tree : tree_base<Map, K, N, F, I...> {
     side_by_side_at(map, f, acc, p, s, indices_of<(int)sizeof...(I)>());
   }
 
-  static KM_INL void feed(const Map& map, const F& f, A* acc, i64 q, i64 n, i64 width, bool,
+  static KM_INL void feed(const Map& map, const F& f, A* acc, i64 q, i64 n, i64 width, bool dense,
                           char* const* start, const i64* s, const i64* down) {
     constexpr int operands = (int)sizeof...(I);
     constexpr i64 square = run_elements * run_elements;
@@ -54,7 +54,7 @@ struct ordered_tree : tree_base<Map, K, N, F, I...> {
     for (int k = 0; k < operands; k++) p[k] = start[k];
     while (n > 0) {
       i64 m = 1;
-      if (width == 1 && n >= square && q % square == 0) {
+      if (width == 1 && dense && n >= square && q % square == 0) {
         fold_runs(map, f, acc, p, s);
         m = square;
         push(f, acc, q / square + 1, 4, width);

@@ -190,7 +190,7 @@ struct lane_tree : tree_base<Map, K, N, F, I...> {
     for (int k = 0; k < operands; k++) p[k] = start[k];
     while (n > 0) {
       i64 lane = q % L, m = smaller(n, L - lane);
-      if (width == 1 && lane == 0 && q != 0 && n >= L) {
+      if (width == 1 && dense && lane == 0 && q != 0 && n >= L) {
         m = n / L * L;
         fold_blocks(map, f, acc, n / L, p, s);
       } else if (width > 1 && dense && lane == 0 && q != 0 && n >= 4 * L) {

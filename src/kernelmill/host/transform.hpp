@@ -34,8 +34,7 @@ template <class Op, class... I, class... O> struct transform<Op, in<I...>, out<O
   static constexpr i64 largest = max_of(O::size...);
   static constexpr i64 turned = max_of(I::pattern == transposed ? I::size : 0 ...);
 
-  // ---- one row
-  // ----------------------------------------------------------------------------------------------------
+  // ---- one row -----------------------------------------------------------------------------------
 
   template <class Plain, int... J>
   static KM_INL void sweep(const Plain op, i64 n, indices<J...>, writer<O>... to,
