@@ -63,11 +63,20 @@ CALLS: dict[str, tuple[Any, type[Exception], str, str]] = {
     ),
     "no inputs": (
         lambda: km.transform((), same_value), km.ArgumentError,
-        "`inputs` is empty; a transform takes at least one array", "",
+        "`inputs` is empty; at least one array is needed", "",
     ),
     "no inputs of a reduction": (
         lambda: km.transform_reduce((), total), km.ArgumentError,
-        "`inputs` is empty; a reduction takes at least one array", "",
+        "`inputs` is empty; at least one array is needed", "",
+    ),
+    "a list of arrays": (
+        lambda: km.transform([X, X], total), km.ArgumentError,
+        "`inputs` is a list of arrays", "several arrays are a tuple: pass `(a, b)`",
+    ),
+    "a tuple of arrays to reduce": (
+        lambda: km.reduce((X, X)), km.ArgumentError,
+        "a reduction takes one array, got 2",
+        "`km.transform_reduce` takes several, with an operator that joins them",
     ),
     "Python scalars only": (
         lambda: km.transform((1, 2.5), total), km.ArgumentError,
@@ -411,7 +420,8 @@ def test_no_compiler(tmp_path: Path) -> None:
         "",
         (
             "hint: install a C++ compiler: `apt install g++` (Debian, Ubuntu), "
-            "`dnf install gcc-c++` (Fedora), or, with no rights on the machine, `pip install kernelmill[zig]`"
+            "`dnf install gcc-c++` (Fedora), or, with no rights on the machine, "
+            "`pip install kernelmill[zig]`"
         ),
     ]
     assert entries(tmp_path) == []

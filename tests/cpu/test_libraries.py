@@ -48,6 +48,20 @@ def test_tensors_in_tensors_out(name: str) -> None:
     assert found.data_ptr() != x.data_ptr()
 
 
+@pytest.mark.parametrize(
+    ("a", "b", "joined"),
+    [("int64", "float32", "float32"), ("int32", "float16", "float16"), ("uint8", "int8", "int16"),
+     ("float64", "complex64", "complex128"), ("bool", "int16", "int16")],
+)  # fmt: skip
+def test_tensors_promote_by_the_table_of_torch(a: str, b: str, joined: str) -> None:
+    x, y = torch.from_numpy(filled((65,), a, 1)), torch.from_numpy(filled((65,), b, 2))
+    found = km.transform((x, y), lambda p, q: p + q)
+    assert found.dtype == getattr(torch, joined)
+    assert torch.equal(found, x + y)
+    same_elements = km.transform((x.numpy(), y.numpy()), lambda p, q: p + q)
+    assert same_elements.dtype == np.result_type(a, b)  # the same text, by the table of NumPy
+
+
 def test_bfloat16_tensors() -> None:
     x = torch.from_numpy(filled((1000,), "f4", 1)).bfloat16()
     assert torch.equal(km.transform(x, lambda v: v * 1.5), x * 1.5)

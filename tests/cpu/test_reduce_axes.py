@@ -79,6 +79,15 @@ def test_long_axes_are_cut_into_chunks(shape: tuple[int, ...], threads: int) -> 
                  reduced(y, thrice, axis=axis, commutative=False))  # fmt: skip
 
 
+def test_windows_that_overlap() -> None:
+    with override(num_threads=2):
+        for step, width in ((16, 65), (48, 40), (1, 33)):
+            base = filled((5000 * step + width,), "f4", step)
+            x = np.lib.stride_tricks.as_strided(base, (5000, width), (4 * step, 4))
+            for axis in (0, 1, None):
+                same(km.reduce(x, axis=axis), reduced(x, np.add, axis=axis))
+
+
 def test_the_names_of_axes() -> None:
     x = filled((3, 4, 5), "i4", 1)
     total = x.sum(axis=1, dtype="i8")

@@ -132,11 +132,15 @@ def test_inputs_broadcast_to_a_larger_output() -> None:
     same(out, np.tile(np.arange(1, 5, dtype=np.float32), (3, 1)))
 
 
-def test_zero_dimensions() -> None:
-    x = np.float32(3)
-    found = km.transform((x, np.array(2, np.int16)), scaled)
-    assert isinstance(found, np.ndarray)
-    same(found, np.array(4, np.float32))
+def test_zero_dimensions_give_a_scalar_as_in_numpy() -> None:
+    for a in (np.float32(3), np.array(3, np.float32)):
+        for _ in range(2):
+            found = km.transform((a, np.array(2, np.int16)), scaled)
+            assert type(found) is np.float32
+            assert found == 4
+    out = np.zeros((), np.float32)
+    assert km.transform((np.float32(3), np.array(2, np.int16)), scaled, out=out) is out
+    same(out, np.array(4, np.float32))
 
 
 def strided(dims: int) -> np.ndarray:
