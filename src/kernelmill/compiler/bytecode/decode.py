@@ -115,6 +115,8 @@ def _place(instruction: dis.Instruction, before: Place) -> Place:
 
 def _resolve(op: Op, index: int, index_of: Mapping[int, int]) -> Op:
     """Turn byte offsets into indices."""
+    if not op.targets:
+        return op
     targets = tuple(index + 1 if t == NEXT else index_of[t] for t in op.targets)
     return replace(op, targets=targets)
 
@@ -419,4 +421,4 @@ def _fuse(ops: list[Op]) -> list[Op]:
 def _move(op: Op, index: int, moved: list[int]) -> Op:
     if op.kind == "for":
         return replace(op, targets=(index + 1, moved[op.targets[1]]))
-    return replace(op, targets=tuple(moved[t] for t in op.targets))
+    return replace(op, targets=tuple(moved[t] for t in op.targets)) if op.targets else op
