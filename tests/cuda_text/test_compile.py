@@ -160,7 +160,7 @@ template <int Scope> KM_INL void every_atomic(i32* i, u32* u, i64* l, u64* w, f3
   u32 seen = 0;
   atomic_compare_exchange<acquire_release, Scope>(u, seen, 7u);
   atomic_store<release, Scope>(l, atomic_load<acquire, Scope>(l) + seen);
-  fence<acquire_release, Scope>();
+  fence<acquire_release, Scope>(), fence<sequential, Scope>();
 }
 KM_EXPORT void k(i32* i, u32* u, i64* l, u64* w, f32* f, f64* d, u8* b, u16* h, S3* s) {
   every_atomic<block_scope>(i, u, l, w, f, d, b, h);

@@ -19,7 +19,7 @@ from kernelmill.runtime import cuda
 from kernelmill.runtime.cuda import device as device_module
 from kernelmill.runtime.cuda import driver as driver_module
 from kernelmill.runtime.cuda.arguments import Pointer, pack
-from kernelmill.runtime.cuda.launch import LaunchConfig
+from kernelmill.runtime.cuda.launches import LaunchConfig
 from kernelmill.runtime.cuda.program import Linker, ObjectCode, Program
 from kernelmill.runtime.cuda.stream import as_stream
 from kernelmill.toolchain.nvrtc import CudaOptions

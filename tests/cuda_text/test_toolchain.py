@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.metadata import version
 
 import pytest
 
@@ -17,6 +18,7 @@ from kernelmill.toolchain.nvrtc import CudaImage, CudaOptions, compile_cuda
 
 pytest.importorskip("cuda.bindings", reason="needs the extra cuda13 or cuda12")
 
+EXTRA = "cuda" + version("cuda-bindings").partition(".")[0]
 KERNEL = 'extern "C" __global__ void twice(float* x) { x[threadIdx.x] *= 2.0f; }\n'
 
 
@@ -276,7 +278,7 @@ def test_absent_bindings_name_the_pip_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "cuda.bindings.nvrtc", None)
     with pytest.raises(MissingExtraError, match="cuda-bindings") as caught:
         compile_cuda(KERNEL)
-    assert caught.value.hint == "pip install 'kernelmill[cuda13]'"
+    assert caught.value.hint == f"pip install 'kernelmill[{EXTRA}]'"
 
 
 @pytest.mark.usefixtures("forget_libraries")
@@ -294,4 +296,4 @@ def test_an_absent_library_names_wheel_and_pip_line(monkeypatch, library, wheel)
         MissingExtraError, match=f"{library} was not found .wheel {wheel}."
     ) as caught:
         compile_cuda(KERNEL) if library == "nvrtc" else nvjitlink.nvjitlink_version()
-    assert caught.value.hint == "pip install 'kernelmill[cuda13]'"
+    assert caught.value.hint == f"pip install 'kernelmill[{EXTRA}]'"

@@ -3,6 +3,9 @@
 #pragma once
 #include "prims.cuh"
 
+// A template for signed and unsigned types compares with zero; NVRTC 13.0 warns of it where the type is unsigned.
+#pragma nv_diag_suppress 186
+
 // The shared files spell these as host compilers do.
 #define __builtin_fabsf(x) ::fabsf(x)
 #define __builtin_fabs(x) ::fabs(x)

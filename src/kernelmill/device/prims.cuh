@@ -236,9 +236,19 @@ KM_INL T atomic_xor(T* at, T value) {
   if constexpr (adds<T>::how == 1) return __nv_atomic_fetch_xor(at, value, Order, Scope);
   else return atomic_update<Order, Scope>(at, [value](T old) { return T(old ^ value); });
 }
+// Orders what stands before it against what stands behind it; every order but `sequential` is acquire and release.  The
+// built-in of NVRTC 13.0 takes no template arguments.
 template <int Order = acquire_release, int Scope = device_scope>
 KM_INL void fence() {
-  __nv_atomic_thread_fence(Order, Scope);
+  if constexpr (Order == sequential) {
+    if constexpr (Scope == block_scope) asm volatile("fence.sc.cta;" ::: "memory");
+    else if constexpr (Scope == device_scope) asm volatile("fence.sc.gpu;" ::: "memory");
+    else asm volatile("fence.sc.sys;" ::: "memory");
+  } else {
+    if constexpr (Scope == block_scope) asm volatile("fence.acq_rel.cta;" ::: "memory");
+    else if constexpr (Scope == device_scope) asm volatile("fence.acq_rel.gpu;" ::: "memory");
+    else asm volatile("fence.acq_rel.sys;" ::: "memory");
+  }
 }
 
 // 16 bytes as one: what is read was written together.  Relaxed, device scope; both are multiples of 16.
