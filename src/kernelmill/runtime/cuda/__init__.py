@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kernelmill.runtime.cuda.backend import CudaBackend
     from kernelmill.runtime.cuda.device import CudaDevice, Limits, cuda_device
     from kernelmill.runtime.cuda.graph import Graph, capture
-    from kernelmill.runtime.cuda.launch import LaunchConfig, PreparedLaunch, launch, prepare
+    from kernelmill.runtime.cuda.launches import LaunchConfig, PreparedLaunch, launch, prepare
     from kernelmill.runtime.cuda.program import Attributes, Kernel, Linker, ObjectCode, Program
     from kernelmill.runtime.cuda.stream import as_stream, current_stream, synchronize
     from kernelmill.runtime.cuda.templates import device_headers
@@ -63,7 +63,7 @@ _HOMES: Final = {
     "backend": ("CudaBackend",),
     "device": ("CudaDevice", "Limits", "cuda_device"),
     "graph": ("Graph", "capture"),
-    "launch": ("LaunchConfig", "PreparedLaunch", "launch", "prepare"),
+    "launches": ("LaunchConfig", "PreparedLaunch", "launch", "prepare"),
     "program": ("Attributes", "Kernel", "Linker", "ObjectCode", "Program"),
     "stream": ("as_stream", "current_stream", "synchronize"),
     "templates": ("device_headers",),

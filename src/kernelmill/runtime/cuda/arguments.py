@@ -1,7 +1,7 @@
 """Kernel arguments as bytes: checked against the signature, or against the sizes of the driver.
 
 Arrays become their pointers, scalars the type that the kernel takes; where to launch is in
-`launch.py`.
+`launches.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One CUDA device: its limits, its context, its streams and its memory resources.
 
-Objects of cuda.core are handed out as they are; arrays are in `arrays.py`, launches in `launch.py`.
+Objects of cuda.core are handed out as they are; arrays are in `arrays.py`, launches elsewhere.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class LaunchConfig:
 
     Examples
     --------
-    >>> from kernelmill.runtime.cuda.launch import LaunchConfig
+    >>> from kernelmill.runtime.cuda.launches import LaunchConfig
     >>> LaunchConfig(grid=8, block=(16, 16)).block
     (16, 16, 1)
     """
