@@ -24,7 +24,7 @@ TYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", BF16, "f4", 
 ORACLE = {"add": "add", "multiply": "mul", "minimum": "minimum", "maximum": "maximum",
           "bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor"}  # fmt: skip
 # Ordinary, wrapping, widening, of two parts; each kernel takes a second to compile.
-SAMPLED = [pytest.param(t, marks=() if t in ("?", "i2", "u8", "f2", "c8") else pytest.mark.slow)
+SAMPLED = [pytest.param(t, marks=() if t in ("?", "i2", "f2", "c8") else pytest.mark.slow)
            for t in TYPES]  # fmt: skip
 # Both sides of the lanes, a run and a chunk.
 SMALL = (1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 130, 1000)

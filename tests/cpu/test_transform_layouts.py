@@ -195,7 +195,7 @@ def test_streamed_stores_with_strides_and_several_outputs() -> None:
 
 @pytest.mark.slow
 def test_more_than_two_to_the_31_elements() -> None:
-    size = (1 << 31) + 12_345
+    size = (1 << 31) + 12_347  # a multiple of 5
     x = np.zeros(size, np.uint8)
     x[-3:] = 7, 8, 9
     x[:2] = 1, 2
