@@ -14,7 +14,7 @@ from kernelmill import events
 from kernelmill.algorithms.layout import Operand, memory_order
 from kernelmill.compiler import ir
 from kernelmill.compiler.builder import weak_type_of
-from kernelmill.dtypes import DType, StructType, Type, WeakType, weak_int
+from kernelmill.dtypes import DType, StructType, Type, WeakType, int64, uint64, weak_int
 from kernelmill.errors import ArgumentError, ScalarOverflowError, ShapeError
 from kernelmill.runtime.memory import View, as_view, copied, empty_like_library, may_overlap
 
@@ -36,11 +36,15 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An operand with the name by which errors call it; `type` is weak for a Python scalar."""
+    """An operand with the name by which errors call it.
+
+    `type` is weak for a Python scalar, and `scalar` is that scalar.
+    """
 
     name: str
     view: View
     type: Type
+    scalar: object = None
 
     @property
     def is_weak(self) -> bool:
@@ -114,14 +118,18 @@ def argument(value: object, name: str, *, writable: bool = False) -> Argument:
         weak = weak_type_of(value)
         stored = weak.storage if isinstance(weak, WeakType) else weak
         assert isinstance(stored, DType)
-        return Argument(name, as_view(_scalar_array(value, stored, name), name), weak)
+        return Argument(name, as_view(_scalar_array(value, stored, name), name), weak, value)
     view = as_view(value, name, writable=writable)
     return Argument(name, view, view.dtype)
 
 
 def _scalar_array(value: complex, stored: DType, name: str) -> np.ndarray[Any, Any]:
+    """Return a Python scalar as a 0-d array; an integer that only uint64 holds keeps its bits."""
+    bits = value
+    if isinstance(value, int) and int64.max < value <= uint64.max:
+        bits = value - (1 << uint64.bits)
     try:
-        return np.array(value, stored.to_numpy())
+        return np.array(bits, stored.to_numpy())
     except OverflowError:
         raise ScalarOverflowError(
             f"Python integer {value} out of bounds for {stored} ({name})"
@@ -138,8 +146,9 @@ def weak_limits(program: ir.Program, arguments: Sequence[Argument]) -> None:
     for index, given in enumerate(arguments):
         if given.type != weak_int:
             continue
-        value = int(np.asarray(given.view.owner))
-        for limit in _conversions(program, program.entry, index):
+        value = given.scalar
+        assert isinstance(value, int)
+        for limit in _conversions(program, program.entry, index) or {int64}:
             if not limit.min <= value <= limit.max:
                 raise ScalarOverflowError(
                     f"Python integer {value} out of bounds for {limit}",

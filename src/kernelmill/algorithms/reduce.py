@@ -87,8 +87,8 @@ def reduce(
         Keep the reduced axes with extent 1.
     dtype
         Type in which to accumulate and return. By default the operator's own; `km.add` and
-        `km.multiply` of narrow integers take 64 bits, as `np.sum` does, and `km.add` of float16
-        accumulates in float32.
+        `km.multiply` of narrow integers take 64 bits, as `np.sum` does, and those of float16
+        accumulate in float32.
     out
         Array, or tuple of arrays, for the results.
 

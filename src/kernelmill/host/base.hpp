@@ -76,8 +76,7 @@ template <class To, class From> KM_INL To bit_cast(From value) {
   return out;
 }
 
-// ---- half precision: 16 bits of storage, explicit conversions, branch-free so that loops
-// vectorise ----------------------
+// ---- half precision: 16 bits of storage and branch-free conversions --------------------------------
 
 // float32 -> IEEE binary16, round to nearest even; a NaN keeps the top of its payload, overflow
 // gives infinity.  Integer operations vectorise with every compiler and give the same bits on every
@@ -110,7 +109,7 @@ KM_INL f32 f32_to_odd(f64 value) {
   u32 bits = bit_cast<u32>(near);
   f64 mag = __builtin_fabs(value), got = __builtin_fabs(back);
   u32 cut = bits - (got > mag ? 1u : 0u);  // toward zero
-  u32 odd = cut | ((got > mag) | (got < mag) ? 1u : 0u);
+  u32 odd = cut | (((got > mag) | (got < mag)) ? 1u : 0u);
   return bit_cast<f32>(value != value ? bits : odd);
 }
 
@@ -148,8 +147,7 @@ struct __attribute__((packed, aligned(2))) bf16 {
   }
 };
 
-// ---- complex numbers: storage only
-// ---------------------------------------------------------------------------------------
+// ---- complex numbers: storage only --------------------------------------------------------------
 
 template <class T> struct complex {
   T re, im;
@@ -157,8 +155,7 @@ template <class T> struct complex {
 typedef complex<f32> c64;
 typedef complex<f64> c128;
 
-// ---- several results of one operator
-// ------------------------------------------------------------------------------------
+// ---- several results of one operator ------------------------------------------------------------
 
 template <class A, class B> struct tuple2 {
   A f0;
@@ -241,8 +238,7 @@ template <int N> using indices_of = __make_integer_seq<typed_indices, int, N>;
 template <int N> using indices_of = indices<__integer_pack(N)...>;
 #endif
 
-// ---- memory: any address, any trivially copyable type
-// ---------------------------------------------------------------------
+// ---- memory: any address, any trivially copyable type -------------------------------------------
 
 // Member access through this type assumes no alignment, and unlike memcpy leaves the fields of a
 // struct in registers.

@@ -101,8 +101,7 @@ template <class Op, class... I, class... O> struct transform<Op, in<I...>, out<O
     }
   }
 
-  // ---- the whole array: blocks of rows of the two innermost dimensions
-  // ----------------------------------------------
+  // ---- the whole array: blocks of rows of the two innermost dimensions --------------------------
 
   struct Job {
     const Call* call;

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
+from kernelmill.config import get_config
 from kernelmill.errors import CompileError
 from kernelmill.toolchain.compile import RefusedError, compile_shared, compiler_environment
 from kernelmill.toolchain.diagnostics import bound_log, summarise
@@ -161,7 +162,7 @@ def _try(asked: str, command: tuple[str, ...], found: Examined, place: Path) -> 
             place / "trial.so",
             compiler=compiler,
             march="native",
-            timeout=_TRIAL_SECONDS,
+            timeout=min(_TRIAL_SECONDS, get_config().cxx_timeout),
         )
     except CompileError as error:
         detail = summarise(error.log) or error.message

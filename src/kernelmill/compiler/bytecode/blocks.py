@@ -75,6 +75,7 @@ def blocks_of(ops: Sequence[Op]) -> tuple[int, dict[int, Block]]:
     entry = thread(ops, 0)
     leaders = {entry} | {thread(ops, t) for op in ops for t in op.targets}
     leaders |= {i for i, op in enumerate(ops) if op.kind == "for"}
+    leaders |= {_behind_cleaning(ops, op.targets[1]) for op in _chained(ops)}
     blocks: dict[int, Block] = {}
     pending = [entry]
     while pending:
@@ -84,6 +85,22 @@ def blocks_of(ops: Sequence[Op]) -> tuple[int, dict[int, Block]]:
             pending.extend(blocks[start].last.targets)
     _join_tails(blocks, shapes_of(ops))
     return entry, blocks
+
+
+def _chained(ops: Sequence[Op]) -> list[Op]:
+    """Return the branches that leave a chained comparison."""
+    return [
+        ops[i + 1] for i, op in enumerate(ops[:-1]) if op.kind == "chain" and ops[i + 1].targets
+    ]
+
+
+def _behind_cleaning(ops: Sequence[Op], at: int) -> int:
+    """Return the end of the instructions that take the kept operand of a comparison away."""
+    while ops[at].kind in ("swap", "pop"):
+        at += 1
+        if ops[at - 1].kind == "pop":
+            break
+    return at
 
 
 def _block(ops: Sequence[Op], start: int, leaders: set[int]) -> Block:
@@ -109,8 +126,7 @@ def _join_tails(blocks: dict[int, Block], shapes: Mapping[int, str]) -> None:
     for at, places in _places(ends, shapes).items():
         block, start, here = ends[at], 0, at
         for cut, key in places:
-            # Where no value is on the stack only this block is cut: statements stay apart.
-            known = home.get(key) if "v" in key[0] else None
+            known = home.get(key)
             new = at if cut == 0 else next(fresh)
             target = home[key] = new if known is None else known
             if target != here:
@@ -134,15 +150,12 @@ def _places(
 
     places: dict[int, list[tuple[int, _Key]]] = {at: [] for at in ends}
     for at, tails in keys.items():
-        joins = at in within
         for cut, key in enumerate(tails):
             # Two values that look the same are two arms, unless others run into one of them.
             arm = cut == 0 and key not in inner and ends[at].tail[0].kind in _PUSHES
-            if key not in wanted or cut not in cuts[at] or arm or _glued(ends[at], cut):
-                continue
-            if "v" in key[0] or joins:
+            joins = key in wanted and "v" in key[0] and cut in cuts[at]
+            if joins and not arm and not _glued(ends[at], cut):
                 places[at].append((cut, key))
-                joins = "v" in key[0]
     return places
 
 

@@ -358,15 +358,33 @@ class Reducer:
         made: ast.expr
         if true and false and true[1] == false[1]:
             made, to = joined(ast.IfExp(end.test, true[0], false[0]), true[0], false[0]), true[1]
-        elif true and end.false == Edge(true[1], keep=True):
+        elif true and end.false in self._ways(true[1], depth, on=False):
             made, to = self._operand(ast.And(), end.test, true[0]), true[1]
-        elif false and end.true == Edge(false[1], keep=True):
+        elif false and end.true in self._ways(false[1], depth, on=True):
             made, to = self._operand(ast.Or(), end.test, false[0]), false[1]
         else:
             return False
         node.stack.append(made)
         node.end = Goto(to)
         return True
+
+    def _ways(self, to: int, depth: int, *, on: bool) -> tuple[Edge, ...]:
+        """Return the edges that bring a tested value to a node.
+
+        CPython 3.11 jumps past a second test of the same value, whose outcome it knows.
+        """
+        node, straight = self.node(to), Edge(to, keep=True)
+        if node.body or node.depth != depth + 1 or not node.leaves_alone(depth):
+            return (straight,)
+        above = node.stack[depth:]
+        if isinstance(node.end, Test) and not above and _is_hole(node.end.test, depth):
+            return straight, node.end.true if on else node.end.false
+        match above:
+            case [ast.BoolOp(op=ast.And() | ast.Or() as op, values=[first, *_])]:
+                if isinstance(node.end, Goto) and _is_hole(first, depth):
+                    passes = isinstance(op, ast.Or) == on
+                    return (straight, Edge(node.end.to, keep=True)) if passes else (straight,)
+        return (straight,)
 
     def _operand(self, op: ast.boolop, first: ast.expr, second: ast.expr) -> ast.expr:
         """Return the value `first op second`; parentheses stay where the bytecode shows them."""
@@ -431,6 +449,11 @@ _RULES: Final[Sequence[_Rule]] = (
     Reducer.choice,
     Reducer.value,
 )
+
+
+def _is_hole(tree: ast.expr, slot: int) -> bool:
+    """Whether a tree is what a slot of the stack holds."""
+    return isinstance(tree, Hole) and tree.index == slot
 
 
 def _edges(node: Node) -> tuple[Edge, ...]:

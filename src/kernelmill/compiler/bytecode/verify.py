@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["verify"]
 
 _MOVES: Final = frozenset(("pop", "store", "swap"))
+_TESTS: Final = frozenset(("branch", "test"))
 _REBUILT: Final = "__rebuilt__"
 _PLACE: Final = Place(1, 1, 0, 0)
 _FUTURES: Final = sum(
@@ -123,10 +124,14 @@ def _code_in(code: CodeType) -> CodeType:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """Where one side is, and the loops whose iterators it holds, by where they were started."""
+    """Where one side is, and the loops whose iterators it holds, by where they were started.
+
+    `known` is the outcome of the last test while the tested value is on top of the stack.
+    """
 
     at: int
     loops: tuple[tuple[int, int], ...] = ()
+    known: bool | None = None
 
 
 class _Side:
@@ -139,15 +144,20 @@ class _Side:
     def rest(self, state: _State) -> tuple[Op, _State]:
         """Return the next instruction that does something, and the state in front of it.
 
-        Taking the iterator of a loop from the stack, as `break` and a return do, has no effect.
+        Taking the iterator of a loop from the stack, as `break` and a return do, has no effect, and
+        a second test of a value goes the way of the first.
         """
-        at, loops = state.at, state.loops
+        at, loops, known = state.at, state.loops, state.known
         while True:
             op, shape = self._ops[at], self._shapes[at]
+            if known is not None and op.kind in ("branch", "test", "pop"):
+                at = op.targets[0 if known else 1] if op.targets else at + 1
+                known = known if op.kind == "test" else None
+                continue
             if op.kind == "pop" and shape.endswith("i"):
                 loops = loops[:-1]
             elif op.kind != "jump" and not _moves_iterator(op, shape):
-                return op, _State(at, loops)
+                return op, _State(at, loops, known)
             at = op.targets[0] if op.targets else at + 1
 
 
@@ -171,6 +181,8 @@ def _equal(one: CodeType, two: CodeType, hidden: Mapping[str, object]) -> bool:
         seen.add((a, b))
         if not _same(x, y, hidden) or len(x.targets) != len(y.targets):
             return False
+        if a.known != b.known:
+            return False  # one side goes on to use the tested value
         if x.kind == "for" and a.loops[-1:] != b.loops[-1:]:
             return False  # the sides take the next element of different loops
         pair = a.at, b.at
@@ -186,6 +198,9 @@ def _following(op: Op, state: _State, pair: tuple[int, int]) -> list[_State]:
             return []
         case "iter":
             return [_State(state.at + 1, (*loops, pair))]
+        case "test":
+            true, false = op.targets
+            return [_State(true, loops, known=True), _State(false, loops, known=False)]
         case "for":
             body, done = op.targets
             return [_State(body, loops), _State(done, loops if KEEPS_ITERATOR else loops[:-1])]
@@ -202,6 +217,8 @@ def _same(x: Op, y: Op, hidden: Mapping[str, object]) -> bool:
     """Whether two instructions do the same, apart from where they go."""
     if isinstance(x.arg, CodeType) and isinstance(y.arg, CodeType):
         return x.kind == y.kind and _equal(x.arg, y.arg, hidden)
+    if x.kind in _TESTS and y.kind in _TESTS:
+        return True
     return x.key == y.key
 
 
