@@ -150,12 +150,12 @@ class _Side:
         at, loops, known = state.at, state.loops, state.known
         while True:
             op, shape = self._ops[at], self._shapes[at]
-            if known is not None and op.kind in ("branch", "test", "pop"):
+            if op.kind == "pop" and shape.endswith("i"):
+                loops = loops[:-1]
+            elif known is not None and op.kind in ("branch", "test", "pop"):
                 at = op.targets[0 if known else 1] if op.targets else at + 1
                 known = known if op.kind == "test" else None
                 continue
-            if op.kind == "pop" and shape.endswith("i"):
-                loops = loops[:-1]
             elif op.kind != "jump" and not _moves_iterator(op, shape):
                 return op, _State(at, loops, known)
             at = op.targets[0] if op.targets else at + 1
