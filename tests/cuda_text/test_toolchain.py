@@ -44,6 +44,13 @@ def test_outputs_are_what_they_are_called():
     assert cubin.producer == nvrtc.nvrtc_version() >= (12, 8)
 
 
+def test_an_empty_log_is_not_written_into_shared_objects():
+    """A buffer of one byte made as b" " * 1 is the interpreter's own b" ", for everybody."""
+    assert compile_cuda(KERNEL, cache=False).log == ""
+    assert b" "[0] == ord(" ")
+    assert bytes([32]) == b" "
+
+
 def test_ptx_for_a_virtual_architecture():
     image = compile_cuda(KERNEL, arch="compute_80", output="ptx", cache=False)
     assert b".target sm_80" in image.data

@@ -49,6 +49,7 @@ _ERROR: Final = re.compile(
     r"(?P<message>.*)$",
     re.MULTILINE,
 )
+_SPARE: Final = 16
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -392,9 +393,12 @@ def _ask(answer: tuple[Any, ...], failure: str) -> Any:  # Any: what the call re
 
 
 def _bytes(size: Any, get: Any, program: Any) -> bytes:  # Any: calls of the bindings
-    found: bytes = b" " * _ask(size(program), "NVRTC did not say how long its result is")
+    count = int(_ask(size(program), "NVRTC did not say how long its result is"))
+    # NVRTC writes into the object, so it must be nobody else's: the interpreter shares the bytes
+    # objects of length 0 and 1, and `b" " * 1` is b" " itself.
+    found = bytes(count + _SPARE)
     _ask(get(program, found), "NVRTC did not give its result")
-    return found
+    return found[:count]
 
 
 def _text(size: Any, get: Any, program: Any) -> str:  # Any: as above
