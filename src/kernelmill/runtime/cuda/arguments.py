@@ -26,6 +26,13 @@ __all__ = ["Packed", "Pointer", "Type", "pack"]
 
 _POINTER: Final = 8
 _FLOATS: Final = {2: "e", 4: "f", 8: "d"}
+# Most arguments: a Python number for four or eight bytes.
+_QUICK: Final = {
+    (int, 4): struct.Struct("<i").pack_into,
+    (int, 8): struct.Struct("<q").pack_into,
+    (float, 4): struct.Struct("<f").pack_into,
+    (float, 8): struct.Struct("<d").pack_into,
+}
 _SCALARS: Final = (bool, int, float, complex, np.generic, ctypes._SimpleCData, ctypes.Structure)  # noqa: SLF001
 
 
@@ -44,10 +51,9 @@ Type: TypeAlias = DType | StructType | Pointer
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """Arguments as one record: their bytes, where each begins, the arrays and their device."""
+    """Arguments as one record: their bytes, the arrays among them and the device of these."""
 
     data: bytearray
-    offsets: tuple[int, ...]
     views: tuple[DeviceView, ...]
     device: int | None
 
@@ -86,17 +92,24 @@ def pack(
             f"kernel {kernel!r} takes {len(parameters)} arguments, not {len(args)}",
             hint=f"sizes in bytes: {', '.join(str(size) for _, size in parameters) or 'none'}",
         )
-    end = max((offset + size for offset, size in parameters), default=0)
-    data = bytearray(max(end, 1))
+    data = bytearray(sum(parameters[-1]) if parameters else 1)
     views: list[DeviceView] = []
     for index, (value, (offset, size)) in enumerate(zip(args, parameters, strict=True)):
+        quick = _QUICK.get((type(value), size)) if signature is None else None
+        if quick is not None:
+            try:
+                quick(data, offset, value)
+            except struct.error:  # unsigned, or too large: the long way tells them apart
+                pass
+            else:
+                continue
         where = f"argument {index} of kernel {kernel!r}"
         wanted = signature[index] if signature is not None else None
         data[offset : offset + size] = _bytes(value, size, wanted, where, views)
-    return Packed(data, tuple(o for o, _ in parameters), tuple(views), _device(kernel, views))
+    return Packed(data, tuple(views), _device(kernel, views) if views else None)
 
 
-def _device(kernel: str, views: Sequence[DeviceView]) -> int | None:
+def _device(kernel: str, views: Sequence[DeviceView]) -> int:
     numbers = sorted({view.device for view in views})
     if len(numbers) > 1:
         places = " and ".join(f"cuda:{n}" for n in numbers)
@@ -104,7 +117,7 @@ def _device(kernel: str, views: Sequence[DeviceView]) -> int | None:
             f"the arrays given to kernel {kernel!r} are on {places}; a launch runs on one device",
             hint="copy them to one device first",
         )
-    return numbers[0] if numbers else None
+    return numbers[0]
 
 
 def _bytes(

@@ -17,6 +17,7 @@ __all__ = ["CudaDevice", "Limits", "cuda_device"]
 
 OLDEST: Final = (7, 5)
 _DEVICES: dict[int, CudaDevice] = {}
+_CONTEXTS: dict[int, Any] = {}  # Any: a context of the driver, which is a third as dear as core's
 _LOCK: Final = threading.Lock()
 
 # Field of `Limits`: attribute of the driver.
@@ -86,8 +87,12 @@ class CudaDevice:
     def set_current(self) -> None:
         """Make it the current device of this thread, for the driver and all libraries."""
         require()
+        known = _CONTEXTS.get(self.number)
+        if known is not None and not api().cuCtxSetCurrent(known)[0]:
+            return
         with translated(f"make {self.name} current"):
             self.core.set_current()
+        _CONTEXTS[self.number] = check(api().cuCtxGetCurrent(), f"find the context of {self.name}")
 
     def create_stream(self, obj: object = None) -> Any:  # Any: cuda.core.Stream
         """Return a new stream, or a stream of cuda.core for any object with `__cuda_stream__`."""

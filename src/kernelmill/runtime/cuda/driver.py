@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 from collections import deque
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -120,6 +121,9 @@ def api() -> Any:  # Any: a module that may be absent
     MissingExtraError
         It is not installed.
     """
+    found = sys.modules.get("cuda.bindings.driver")
+    if found is not None:
+        return found
     try:
         return importlib.import_module("cuda.bindings.driver")
     except ImportError as error:

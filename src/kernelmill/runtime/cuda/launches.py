@@ -270,11 +270,9 @@ class PreparedLaunch:
         self._function = prepared.function
         self._data = (ctypes.c_char * len(packed.data)).from_buffer(packed.data)
         base = ctypes.addressof(self._data)
-        self._offsets = packed.offsets
-        self._pointers = (ctypes.c_void_p * max(len(packed.offsets), 1))(
-            *(base + offset for offset in packed.offsets)
-        )
-        self._handle = ctypes.addressof(self._pointers) if packed.offsets else 0
+        self._offsets = [offset for offset, _ in kernel.parameters]
+        self._pointers = (ctypes.c_void_p * len(self._offsets))(*[base + o for o in self._offsets])
+        self._handle = ctypes.addressof(self._pointers) if self._offsets else 0
         self._launch = api().cuLaunchKernelEx
 
     def __call__(self, stream: int = 0) -> None:
