@@ -145,14 +145,13 @@ class Node:
     """Statements, what they leave on the stack, and where control goes.
 
     `depth` values are on the stack at the start; `stack` is what lies there at the end, as trees
-    over `Hole`. Iterators are not counted. `loop` marks the test of a while loop.
+    over `Hole`. Iterators are not counted.
     """
 
     depth: int
     stack: list[Entry]
     body: list[ast.stmt]
     end: End
-    loop: bool = False
 
     def leaves_alone(self, count: int) -> bool:
         """Whether the lowest `count` slots are what they were at the start."""

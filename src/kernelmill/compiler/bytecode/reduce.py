@@ -25,8 +25,6 @@ from kernelmill.compiler.bytecode.graph import (
     Node,
     Right,
     Test,
-    dominates,
-    dominators,
     drops,
     postorder,
     redirect,
@@ -48,9 +46,14 @@ _Rule: TypeAlias = "Callable[[Reducer, int], bool]"
 def reduce_graph(graph: Graph) -> None:
     """Join nodes until no rule fits."""
     reducer = Reducer(graph)
-    for rules, apart in ((_RULES, True), ((Reducer.rotated, *_RULES), False)):
-        while reducer.sweep(rules, apart=apart) or reducer.sweep((Reducer.copy,), apart=apart):
-            pass
+    reducer.keep_loops_apart()
+    while reducer.sweep(_RULES) or reducer.sweep((Reducer.copy,)):
+        pass
+    while reducer.sweep((Reducer.skip, Reducer.rotated)):
+        pass
+    reducer.join_loops()
+    while reducer.sweep(_RULES) or reducer.sweep((Reducer.copy,)):
+        pass
     for node in graph.nodes.values():
         if node.depth or node.stack:
             raise UnknownShapeError("an expression whose parts do not meet")
@@ -93,23 +96,16 @@ class Reducer:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._known: Counter[int] | None = None
-        self._guards: frozenset[int] = frozenset()
-        self._rank: dict[int, int] = {}
-        self._idom: dict[int, int] = {}
+        self._apart: set[int] = set()
+        self._heads: set[int] = set()  # tests of while loops
+        self._offset: dict[int, int] = {}  # where nodes that were added would stand
         # Made of tests in a row, so that `(a and b) and c` is written without the parentheses.
         self._flat: dict[int, ast.BoolOp] = {}
 
-    def sweep(self, rules: Sequence[_Rule], *, apart: bool = False) -> bool:
-        """Apply rules to every node, innermost first; say whether one fitted.
-
-        `apart`: leave the tests in front of loops as they are, until those at their bottom are
-        whole and can be told to be equal. `if a: while b: ...` tests `a and b` before the loop.
-        """
+    def sweep(self, rules: Sequence[_Rule]) -> bool:
+        """Apply rules to every node, innermost first; say whether one fitted."""
         changed = False
         order = postorder(self._graph.entry, self._graph.nodes)
-        self._rank = {at: i for i, at in enumerate(order[::-1])}
-        self._idom = dominators(order[::-1], self._graph.nodes)
-        self._guards = self._in_front() if apart else frozenset()
         for at in order:
             while at in self._graph.nodes and any(rule(self, at) for rule in rules):
                 self._known = None
@@ -117,18 +113,20 @@ class Reducer:
         self._graph.prune()
         return changed
 
-    def _in_front(self) -> frozenset[int]:
-        """Return the nodes outside of loops that lead to the first node of one."""
-        nodes = self._graph.nodes
-        edges = [(at, to) for at in nodes for to in successors(nodes[at].end)]
-        inside = {(at, to) for at, to in edges if self._dominates(to, at)}
-        starts = {to for at, to in inside if isinstance(nodes[at].end, Test)}
-        return frozenset(at for at, to in edges if to in starts and (at, to) not in inside)
+    def keep_loops_apart(self) -> None:
+        """Leave each test at either end of a loop alone, so that equal ones can be found.
 
-    def _dominates(self, above: int, at: int) -> bool:
-        """Whether one node lay in front of another in every way, before this sweep."""
-        known = above in self._rank and at in self._rank
-        return known and dominates(above, at, self._idom, self._rank)
+        `if a: while b: ...` tests `a and b` in front of the loop, but `b` at its bottom.
+        """
+        nodes = self._graph.nodes
+        tests = [at for at, node in nodes.items() if isinstance(node.end, Test)]
+        edges = [(at, to) for at in tests for to in successors(nodes[at].end)]
+        starts = {to for at, to in edges if self._goes_back(at, to)}
+        self._apart = {at for at, to in edges if to in starts}
+
+    def join_loops(self) -> None:
+        """Allow all tests to be joined, but those of a while loop with each other only."""
+        self._apart = set()
 
     def node(self, at: int) -> Node:
         return self._graph.nodes[at]
@@ -241,18 +239,19 @@ class Reducer:
 
     # --- conditions -------------------------------------------------------------------------------
 
-    def _pure_test(self, edge: Edge, depth: int) -> Node | None:
+    def _pure_test(self, at: int, edge: Edge, depth: int) -> Node | None:
         """Return the node behind an edge when all it does is one more test."""
         node = self.node(edge.to)
-        plain = not edge.keep and not node.loop and node.empty and node.depth == depth
+        plain = not edge.keep and node.empty and node.depth == depth
         if not plain or not isinstance(node.end, Test) or not self.single(edge.to):
             return None
-        return node if edge.to not in self._guards else None
+        alike = (at in self._heads) == (edge.to in self._heads)
+        return node if alike and edge.to not in self._apart else None
 
     def _open_test(self, at: int) -> Node | None:
         """Return a node that ends in a test which is ready to be joined."""
         node = self.node(at)
-        if not isinstance(node.end, Test) or node.loop or node.end.true.to == node.end.false.to:
+        if not isinstance(node.end, Test) or node.end.true.to == node.end.false.to:
             return None
         test = node.end.test
         if isinstance(test, ast.Compare) and isinstance(test.left, Hole):
@@ -266,15 +265,16 @@ class Reducer:
             return False
         assert isinstance(node.end, Test)
         first = node.end
-        if self._join_true(node, first):
+        depth = len(node.stack)
+        inner = self._pure_test(at, first.true, depth)
+        if inner is not None and self._join_true(node, first, inner):
             return True
-        return self._join_false(node, first)
+        inner = self._pure_test(at, first.false, depth)
+        return inner is not None and self._join_false(node, first, inner)
 
-    def _join_true(self, node: Node, first: Test) -> bool:
+    def _join_true(self, node: Node, first: Test, inner: Node) -> bool:
         """Join a second test that runs when the first was true: `and`."""
-        inner = self._pure_test(first.true, len(node.stack))
-        if inner is None or not isinstance(inner.end, Test):
-            return False
+        assert isinstance(inner.end, Test)
         second = inner.end
         if self.same(first.false, second.false):
             test = self._bool(ast.And(), first.test, second.test)
@@ -286,11 +286,9 @@ class Reducer:
             return True
         return False
 
-    def _join_false(self, node: Node, first: Test) -> bool:
+    def _join_false(self, node: Node, first: Test, inner: Node) -> bool:
         """Join a second test that runs when the first was false: `or`."""
-        inner = self._pure_test(first.false, len(node.stack))
-        if inner is None or not isinstance(inner.end, Test):
-            return False
+        assert isinstance(inner.end, Test)
         second = inner.end
         if self.same(first.true, second.true):
             test = self._bool(ast.Or(), first.test, second.test)
@@ -321,7 +319,7 @@ class Reducer:
         depth = len(node.stack)
         if node.end.keeps:
             return False
-        true, false = (self._pure_test(e, depth) for e in (node.end.true, node.end.false))
+        true, false = (self._pure_test(at, e, depth) for e in (node.end.true, node.end.false))
         if true is None or false is None:
             return False
         assert isinstance(true.end, Test)
@@ -402,20 +400,33 @@ class Reducer:
         """Make the test before a loop and the equal test at its bottom one.
 
         CPython writes `while t: body` as `if t: do body while t`; a `continue` jumps to the upper
-        test. Both tests do the same and lead to the same places.
+        test. Both tests do the same and lead to the same places. Parts of a test become one from
+        the last to the first.
         """
         upper = self.node(at)
-        if not isinstance(upper.end, Test) or upper.loop or upper.depth != len(upper.stack):
+        if not isinstance(upper.end, Test) or upper.depth != len(upper.stack):
             return False
         if upper.end.keeps or not upper.leaves_alone(upper.depth):
             return False
-        for start in (upper.end.true.to, upper.end.false.to):
-            for other, lower in self._graph.nodes.items():
-                back = start in successors(lower.end) and self._dominates(start, other)
-                if other != at and back and self._equal(upper, lower):
-                    self._unite(at, other)
-                    return True
+        for start in {upper.end.true.to, upper.end.false.to}:
+            same = [
+                other
+                for other, lower in sorted(self._graph.nodes.items())
+                if other not in self._heads
+                and start in successors(lower.end)
+                and self._equal(upper, lower)
+            ]
+            uppers = [other for other in same if not self._goes_back(other, start)]
+            lowers = [other for other in same if self._goes_back(other, start)]
+            # A test that stands in several places of a condition has as many equals below.
+            if at in uppers and uppers.index(at) < len(lowers):
+                self._unite(at, lowers[uppers.index(at)])
+                return True
         return False
+
+    def _goes_back(self, at: int, to: int) -> bool:
+        """Whether an edge leads back; blocks stand in the order of the lost text."""
+        return self._offset.get(to, to) <= self._offset.get(at, at)
 
     def _equal(self, upper: Node, lower: Node) -> bool:
         """Whether two nodes end in the same test with the same destinations."""
@@ -431,12 +442,13 @@ class Reducer:
         upper, lower = self.node(at), self.node(other)
         if upper.body:
             fresh = self._fresh()
-            head = Node(upper.depth, list(upper.stack), [], upper.end, loop=True)
-            self._graph.nodes[fresh] = head
+            self._heads.add(fresh)
+            self._offset[fresh] = self._offset.get(at, at)
+            self._graph.nodes[fresh] = Node(upper.depth, list(upper.stack), [], upper.end)
             upper.end = Goto(fresh)
             lower.end = Goto(fresh)
         else:
-            upper.loop = True
+            self._heads.add(at)
             lower.end = Goto(at)
 
 
