@@ -18,7 +18,7 @@ from kernelmill.errors import ArgumentError, DeviceError, DTypeError, MissingExt
 from kernelmill.runtime import cuda
 from kernelmill.runtime.cuda import device as device_module
 from kernelmill.runtime.cuda import driver as driver_module
-from kernelmill.runtime.cuda.arguments import Pointer, pack
+from kernelmill.runtime.cuda.arguments import ArgumentRecord, Pointer, pack
 from kernelmill.runtime.cuda.launches import LaunchConfig
 from kernelmill.runtime.cuda.program import Linker, ObjectCode, Program
 from kernelmill.runtime.cuda.stream import as_stream
@@ -252,6 +252,19 @@ def test_ltoir_cannot_be_loaded():
     assert "Linker(object_code).link('cubin')" in caught.value.hint
 
 
+def test_cubins_that_are_not_whole_are_refused():
+    """The driver would not survive them: a cut file ended the process on driver 580."""
+    whole = Program(KERNEL).compile("cubin", arch="sm_90").code
+    assert ObjectCode.from_cubin(whole).code == whole
+    for end in (0, 4, 63, 64, 200, len(whole) // 2, len(whole) - 1):
+        with pytest.raises(ArgumentError, match="'cubin' is no whole cubin"):
+            ObjectCode.from_cubin(whole[:end])
+    other = bytearray(whole)
+    other[18] = 62  # x86-64
+    with pytest.raises(ArgumentError, match="does not begin as an ELF file for CUDA"):
+        ObjectCode.from_cubin(bytes(other), name="host.o")
+
+
 def test_object_code_from_files(tmp_path):
     made = Program(KERNEL).compile("cubin", arch="sm_90")
     (tmp_path / "k.cubin").write_bytes(made.code)
@@ -360,13 +373,14 @@ def packed(args, sizes, signature=None):
         end = -(-end // align) * align
         offsets.append((end, size))
         end += size
-    return pack("k", args, offsets, signature)
+    record = ArgumentRecord(offsets)
+    return SimpleNamespace(views=pack("k", args, record, signature), data=record.data)
 
 
 def test_arguments_become_what_the_kernel_takes():
     made = packed([Array(0xABC), 7, 2.5, np.float16(1), None, True], [8, 4, 4, 2, 8, 1])
     assert struct.unpack("<QifexxxxxxQ?", bytes(made.data)) == (0xABC, 7, 2.5, 1.0, 0, True)
-    assert made.device == 0
+    assert [view.device for view in made.views] == [0]
     assert [view.ptr for view in made.views] == [0xABC]
 
 

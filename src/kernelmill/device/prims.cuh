@@ -55,10 +55,11 @@ KM_INL u16 f16_bits_of(f64 value) {
   asm("cvt.rn.f16.f64 %0, %1;" : "=h"(bits) : "d"(value));
   return bits;
 }
+// The instruction makes every NaN the same one; its sign is put back, so that signbit and copysign see what was stored.
 KM_INL f32 f32_of_f16_bits(u16 bits) {
   f32 value;
   asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
-  return value;
+  return bit_cast<f32>((bit_cast<u32>(value) & 0x7fffffffu) | ((u32)(bits & 0x8000u) << 16));
 }
 KM_INL u16 bf16_bits_of(f32 value) {
 #if __CUDA_ARCH__ >= 800

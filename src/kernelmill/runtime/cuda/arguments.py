@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from kernelmill.runtime.cuda.arrays import DeviceView
 
-__all__ = ["Packed", "Pointer", "Type", "pack"]
+__all__ = ["ArgumentRecord", "Pointer", "Type", "pack"]
 
 _POINTER: Final = 8
 _FLOATS: Final = {2: "e", 4: "f", 8: "d"}
@@ -49,22 +49,35 @@ class Pointer:
 Type: TypeAlias = DType | StructType | Pointer
 
 
-@dataclass(frozen=True, slots=True)
-class Packed:
-    """Arguments as one record: their bytes, the arrays among them and the device of these."""
+class ArgumentRecord:
+    """The arguments of one launch in the form that the driver takes; filled by `pack`.
 
-    data: bytearray
-    views: tuple[DeviceView, ...]
-    device: int | None
+    The driver copies them while it launches, so a record can be used again at once.
+
+    Parameters
+    ----------
+    parameters
+        Offset and size of each argument in bytes, as compiled.
+    """
+
+    __slots__ = ("_bytes", "_pointers", "data", "handle", "parameters")
+
+    def __init__(self, parameters: Sequence[tuple[int, int]]) -> None:
+        self.parameters = parameters
+        self.data = bytearray(sum(parameters[-1]) if parameters else 1)
+        self._bytes = (ctypes.c_char * len(self.data)).from_buffer(self.data)
+        base = ctypes.addressof(self._bytes)
+        self._pointers = (ctypes.c_void_p * len(parameters))(*[base + o for o, _ in parameters])
+        self.handle = ctypes.addressof(self._pointers) if parameters else 0
 
 
 def pack(
     kernel: str,
     args: Sequence[object],
-    parameters: Sequence[tuple[int, int]],
+    record: ArgumentRecord,
     signature: Sequence[Type] | None,
-) -> Packed:
-    """Return the arguments of a launch.
+) -> list[DeviceView]:
+    """Fill a record with the arguments of a launch; return the arrays among them.
 
     Parameters
     ----------
@@ -73,10 +86,10 @@ def pack(
     args
         Arrays, addresses (an int for a pointer, None for null), Python, NumPy and ctypes scalars,
         structs (of `km.struct`, of a NumPy structured dtype, of ctypes, or bytes).
-    parameters
-        Offset and size of each, as compiled.
+    record
+        For the parameters of the kernel.
     signature
-        Their types, or None.
+        Types of the arguments, or None.
 
     Raises
     ------
@@ -87,12 +100,12 @@ def pack(
     DeviceError
         One is in the memory of the host, or two are on different devices.
     """
+    parameters, data = record.parameters, record.data
     if len(args) != len(parameters):
         raise ArgumentError(
             f"kernel {kernel!r} takes {len(parameters)} arguments, not {len(args)}",
             hint=f"sizes in bytes: {', '.join(str(size) for _, size in parameters) or 'none'}",
         )
-    data = bytearray(sum(parameters[-1]) if parameters else 1)
     views: list[DeviceView] = []
     for index, (value, (offset, size)) in enumerate(zip(args, parameters, strict=True)):
         quick = _QUICK.get((type(value), size)) if signature is None else None
@@ -106,10 +119,12 @@ def pack(
         where = f"argument {index} of kernel {kernel!r}"
         wanted = signature[index] if signature is not None else None
         data[offset : offset + size] = _bytes(value, size, wanted, where, views)
-    return Packed(data, tuple(views), _device(kernel, views) if views else None)
+    if len(views) > 1:
+        _check_device(kernel, views)
+    return views
 
 
-def _device(kernel: str, views: Sequence[DeviceView]) -> int:
+def _check_device(kernel: str, views: Sequence[DeviceView]) -> None:
     numbers = sorted({view.device for view in views})
     if len(numbers) > 1:
         places = " and ".join(f"cuda:{n}" for n in numbers)
@@ -117,7 +132,6 @@ def _device(kernel: str, views: Sequence[DeviceView]) -> int:
             f"the arrays given to kernel {kernel!r} are on {places}; a launch runs on one device",
             hint="copy them to one device first",
         )
-    return numbers[0]
 
 
 def _bytes(

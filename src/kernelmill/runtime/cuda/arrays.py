@@ -10,6 +10,7 @@ import math
 import sys
 import time
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import numpy as np
@@ -281,9 +282,14 @@ def _of_dlpack(obj: Any, where: str) -> DeviceView:
     )
 
 
+@lru_cache(maxsize=256)
+def _type_of(spelling: object) -> DType | StructType:
+    return dtype_of(spelling)
+
+
 def _element_type(spelling: object, where: str) -> DType | StructType:
     try:
-        return dtype_of(spelling)
+        return _type_of(spelling)
     except DTypeError as error:
         raise DTypeError(f"{where}: {error.message}", hint=error.hint) from None
 

@@ -133,11 +133,14 @@ class CudaDevice:
         with translated(f"use the memory pool of {self.name}"):
             return core().DeviceMemoryResource(self.number)
 
-    def pinned(self) -> Any:  # Any: cuda.core.PinnedMemoryResource
-        """Return a resource of page-locked host memory that this device reaches too."""
+    def pinned(self) -> Any:  # Any: cuda.core.LegacyPinnedMemoryResource
+        """Return a resource of page-locked host memory that every device reaches.
+
+        Not the driver's pool of host memory: kernels do not reach that one (driver 580).
+        """
         self.set_current()
         with translated("use page-locked memory"):
-            return core().PinnedMemoryResource()
+            return core().LegacyPinnedMemoryResource()
 
     def managed(self) -> Any:  # Any: cuda.core.ManagedMemoryResource
         """Return a resource of memory that moves between host and device by itself."""

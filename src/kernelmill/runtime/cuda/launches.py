@@ -5,14 +5,13 @@ What a launch needs of the driver is prepared for each kernel and configuration,
 
 from __future__ import annotations
 
-import ctypes
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from kernelmill import events
 from kernelmill.errors import ArgumentError, DeviceError
-from kernelmill.runtime.cuda.arguments import pack
+from kernelmill.runtime.cuda.arguments import ArgumentRecord, pack
 from kernelmill.runtime.cuda.arrays import wait_for_producers
 from kernelmill.runtime.cuda.device import cuda_device
 from kernelmill.runtime.cuda.driver import api, check, explained, recent_kernels, require
@@ -23,7 +22,7 @@ from kernelmill.runtime.cuda.stream import as_stream
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kernelmill.runtime.cuda.arguments import Packed
+    from kernelmill.runtime.cuda.arrays import DeviceView
     from kernelmill.runtime.cuda.device import CudaDevice
 
 __all__ = ["LaunchConfig", "PreparedLaunch", "launch", "prepare"]
@@ -258,41 +257,53 @@ class PreparedLaunch:
     of `prepare`; `update` replaces one scalar.
     """
 
-    __slots__ = (
-        "_data", "_function", "_handle", "_kernel", "_launch", "_offsets",
-        "_pointers", "_prepared", "_records", "device", "views",
-    )  # fmt: skip
+    __slots__ = ("_function", "_launch", "_name", "_prepared", "_record", "_streams", "views")
 
-    def __init__(self, kernel: Kernel, prepared: _Prepared, packed: Packed) -> None:
-        self._kernel, self.device = kernel, prepared.device
-        self.views = packed.views
-        self._prepared, self._records = prepared, prepared.records
-        self._function = prepared.function
-        self._data = (ctypes.c_char * len(packed.data)).from_buffer(packed.data)
-        base = ctypes.addressof(self._data)
-        self._offsets = [offset for offset, _ in kernel.parameters]
-        self._pointers = (ctypes.c_void_p * len(self._offsets))(*[base + o for o in self._offsets])
-        self._handle = ctypes.addressof(self._pointers) if self._offsets else 0
+    def __init__(
+        self,
+        name: str,
+        prepared: _Prepared,
+        record: ArgumentRecord,
+        views: Sequence[DeviceView],
+    ) -> None:
+        self._name, self._prepared, self._record = name, prepared, record
+        self._function, self._streams = prepared.function, prepared.records
         self._launch = api().cuLaunchKernelEx
+        self.views = tuple(views)
+
+    @property
+    def device(self) -> CudaDevice:
+        """The device it runs on."""
+        return self._prepared.device
 
     def __call__(self, stream: int = 0) -> None:
-        """Launch on a stream, given by its handle.
+        """Launch on a stream, given by its handle; the device must be current.
 
         Raises
         ------
         DeviceError
             The driver refuses, or an earlier kernel failed.
         """
-        recent_kernels.append(self._kernel.name)
-        record = self._records.get(stream) or self._prepared.record(stream)
-        (status,) = self._launch(record, self._function, self._handle, 0)
+        recent_kernels.append(self._name)
+        config = self._streams.get(stream) or self._prepared.record(stream)
+        (status,) = self._launch(config, self._function, self._record.handle, 0)
         if status:
-            raise explained(status.name, f"launch kernel {self._kernel.name!r}")
+            raise explained(status.name, f"launch kernel {self._name!r}")
 
     def update(self, index: int, value: bytes) -> None:
-        """Replace the bytes of an argument, as many as there were."""
-        offset = self._offsets[index]
-        ctypes.memmove(ctypes.addressof(self._data) + offset, value, len(value))
+        """Replace the bytes of an argument.
+
+        Raises
+        ------
+        ArgumentError
+            They are not as many as the argument has.
+        """
+        offset, size = self._record.parameters[index]
+        if len(value) != size:
+            raise ArgumentError(
+                f"argument {index} of kernel {self._name!r} takes {size} bytes, not {len(value)}"
+            )
+        self._record.data[offset : offset + size] = value
 
 
 def prepare(
@@ -302,29 +313,26 @@ def prepare(
 
     Parameters are those of `launch`; the result is called with the handle of a stream.
     """
-    return _make(_own(config), _own_kernel(kernel), args, device)
+    own, taken = _own(config), _own_kernel(kernel)
+    record = _record(taken)
+    views = pack(taken.name, args, record, taken.signature)
+    number = views[0].device if views else device or 0
+    if device is not None and device != number:
+        raise DeviceError(
+            f"the arrays given to kernel {taken.name!r} are on cuda:{number}; the launch "
+            f"is for cuda:{device}",
+            hint="the device of the arrays decides; copy them, or leave the device out",
+        )
+    return PreparedLaunch(taken.name, _prepared(taken, own, number), record, views)
 
 
-def _make(
-    config: LaunchConfig,
-    kernel: Kernel,
-    args: Sequence[object],
-    device: int | None,
-) -> PreparedLaunch:
+def _record(kernel: Kernel) -> ArgumentRecord:
     if kernel.signature is not None and len(kernel.signature) != len(kernel.parameters):
         raise ArgumentError(
             f"the signature of kernel {kernel.name!r} has {len(kernel.signature)} types; it takes "
             f"{len(kernel.parameters)} arguments"
         )
-    packed = pack(kernel.name, args, kernel.parameters, kernel.signature)
-    number = packed.device if packed.device is not None else device or 0
-    if device is not None and packed.device not in (None, device):
-        raise DeviceError(
-            f"the arrays given to kernel {kernel.name!r} are on cuda:{packed.device}; the launch "
-            f"is for cuda:{device}",
-            hint="the device of the arrays decides; copy them, or leave the device out",
-        )
-    return PreparedLaunch(kernel, _prepared(kernel, config, number), packed)
+    return ArgumentRecord(kernel.parameters)
 
 
 def launch(stream: object, config: object, kernel: object, *args: object) -> None:
@@ -353,14 +361,33 @@ def launch(stream: object, config: object, kernel: object, *args: object) -> Non
     """
     require()
     own, taken = _own(config), _own_kernel(kernel)
-    made = _make(own, taken, args, None)
-    device = made.device
-    device.set_current()
-    on = as_stream(stream, device.number)
-    if made.views:
-        wait_for_producers(made.views, on)
-    made(on.handle)
-    if made.views:
-        hold(made.views, on)
+    try:
+        record = taken.spare.pop()
+    except IndexError:
+        record = _record(taken)
+    try:
+        device = _launch(stream, own, taken, args, record)
+    finally:
+        taken.spare.append(record)
     if events.active:
         events.emit("launch", taken.name, device=device.name)
+
+
+def _launch(
+    stream: object,
+    config: LaunchConfig,
+    kernel: Kernel,
+    args: Sequence[object],
+    record: ArgumentRecord,
+) -> CudaDevice:
+    views = pack(kernel.name, args, record, kernel.signature)
+    prepared = _prepared(kernel, config, views[0].device if views else 0)
+    device = prepared.device
+    device.set_current()
+    on = as_stream(stream, device.number)
+    if views:
+        wait_for_producers(views, on)
+    PreparedLaunch(kernel.name, prepared, record, views)(on.handle)
+    if views:
+        hold(views, on)
+    return device

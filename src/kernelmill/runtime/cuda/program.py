@@ -6,6 +6,7 @@ needed from `ObjectCode.get_kernel` on. Objects that cuda.core made are taken wh
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -30,6 +31,11 @@ _CODE_TYPES: Final = ("c++", "ptx", "ltoir")
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 # CUDA C++ that a user wrote is contracted, as by nvcc.
 _USERS: Final = CudaOptions(contract=True)
+# The ELF header: magic and class, machine, tables of segments and of sections, their entries.
+_ELF: Final = struct.Struct("<5s13xH12xQQ6xHHHH2x")
+_SECTION: Final = struct.Struct("<4xI16xQQ24x")
+_EM_CUDA: Final = 190
+_NOBITS: Final = 8
 # LTO-IR from a file does not say what made it.
 _UNKNOWN: Final = (0, 0)
 
@@ -164,8 +170,16 @@ class ObjectCode:
 
     @classmethod
     def from_cubin(cls, module: bytes | str | Path, *, name: str = "cubin") -> ObjectCode:
-        """Return the object code of a cubin, or of a file that holds one."""
-        return cls(_image_of(module, "cubin", name))
+        """Return the object code of a cubin, or of a file that holds one.
+
+        Raises
+        ------
+        ArgumentError
+            It is no whole cubin; the driver is not asked, since damaged ones can end the process.
+        """
+        made = _image_of(module, "cubin", name)
+        _check_cubin(made.data, name)
+        return cls(made)
 
     @classmethod
     def from_ptx(cls, module: bytes | str | Path, *, name: str = "ptx") -> ObjectCode:
@@ -219,6 +233,27 @@ class ObjectCode:
 def _image_of(module: bytes | str | Path, kind: Output, name: str) -> CudaImage:
     data = module if isinstance(module, bytes) else Path(module).read_bytes()
     return CudaImage(data, "", kind, name=name)
+
+
+def _check_cubin(data: bytes, name: str) -> None:
+    """Refuse what is no ELF file for CUDA, or ends before its tables or sections do."""
+    found = "it does not begin as an ELF file for CUDA"
+    if len(data) >= _ELF.size:
+        magic, machine, segments, sections, width, segment_count, entry, count = _ELF.unpack_from(
+            data
+        )
+        if magic == b"\x7fELF\x02" and machine == _EM_CUDA and entry == _SECTION.size:
+            ends = [segments + width * segment_count, sections + entry * count]
+            if ends[1] <= len(data):
+                rows = range(sections, ends[1], entry)
+                parts = [_SECTION.unpack_from(data, row) for row in rows]
+                ends += [start + size for kind, start, size in parts if kind != _NOBITS]
+            if max(ends) <= len(data):
+                return
+            found = f"it ends at byte {len(data)}, its parts at {max(ends)}"
+    raise ArgumentError(
+        f"{name!r} is no whole cubin: {found}", hint="compile it again; the file may be cut short"
+    )
 
 
 class Linker:
@@ -291,7 +326,7 @@ class Kernel:
         Types of its arguments, or None.
     """
 
-    __slots__ = ("_parameters", "core", "handle", "name", "prepared", "signature")
+    __slots__ = ("_parameters", "core", "handle", "name", "prepared", "signature", "spare")
 
     def __init__(
         self, core: Any, name: str, signature: Sequence[Type] | None = None
@@ -300,7 +335,9 @@ class Kernel:
         self.handle = int(core.handle)
         self.signature = None if signature is None else tuple(signature)
         self._parameters: tuple[tuple[int, int], ...] | None = None
-        self.prepared: dict[Any, Any] = {}  # Any: a launch by its configuration and device
+        # What launches of this kernel leave for the next one; Any: classes of `launches.py`.
+        self.prepared: dict[Any, Any] = {}
+        self.spare: list[Any] = []
 
     def __repr__(self) -> str:
         return f"Kernel({self.name!r})"
