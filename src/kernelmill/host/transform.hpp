@@ -185,7 +185,8 @@ template <class Op, class... I, class... O> struct transform<Op, in<I...>, out<O
     KM_COLD void operator()(i64 begin, i64 end) const {
       Stage stages[outputs];
       alignas(64) char turns[turned ? inputs : 1][tile_bytes];
-      bool streams = call->flags & flag_stream;
+      // Rows of a tile are too short for whole lines to pay.
+      bool streams = (call->flags & flag_stream) && !turned;
       i64 last = smaller(end * group, blocks());
       for (i64 index = begin * group; index < last; index++)
         block(index, streams ? stages : nullptr, turns);
