@@ -11,7 +11,7 @@ import types
 import numpy as np
 import pytest
 
-import kernelmill.dtypes as km
+import kernelmill as km
 import oracle
 from kernelmill.compiler.frontend import captured_type, translate
 from kernelmill.errors import OperatorError

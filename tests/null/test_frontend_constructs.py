@@ -14,8 +14,9 @@ import types
 import numpy as np
 import pytest
 
-import kernelmill.dtypes as km
+import kernelmill as km
 import oracle
+from kernelmill import dtypes
 from kernelmill.compiler import functions
 from kernelmill.compiler.frontend import translate
 
@@ -96,7 +97,7 @@ MIXED = ("i16", "f32")
 SHORT = {
     "i8": km.int8, "i16": km.int16, "i32": km.int32, "i64": km.int64, "u8": km.uint8,
     "f16": km.float16, "f32": km.float32, "f64": km.float64, "c64": km.complex64,
-    "bool": km.bool_, "wint": km.weak_int, "wfloat": km.weak_float,
+    "bool": km.bool_, "wint": dtypes.weak_int, "wfloat": dtypes.weak_float,
 }  # fmt: skip
 
 IF_ELIF_ELSE = """

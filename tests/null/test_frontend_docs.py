@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import kernelmill.dtypes as km
+import kernelmill as km
 import oracle
 from kernelmill.compiler.frontend import refusals, translate
 from kernelmill.errors import OperatorError

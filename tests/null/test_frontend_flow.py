@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-import kernelmill.dtypes as km
+import kernelmill as km
 import oracle
 from kernelmill.compiler import ir
 from kernelmill.compiler.frontend import translate

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-import kernelmill.dtypes as km
+import kernelmill as km
 import oracle
 from kernelmill.compiler import functions
 from kernelmill.compiler.frontend import translate

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import kernelmill.dtypes as km
+import kernelmill as km
 import oracle
 from kernelmill.compiler.frontend import translate
 

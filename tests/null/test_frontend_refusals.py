@@ -10,7 +10,7 @@ import operator
 import numpy as np
 import pytest
 
-import kernelmill.dtypes as km
+import kernelmill as km
 from kernelmill.compiler.frontend import translate
 from kernelmill.errors import OperatorError
 

@@ -6,7 +6,7 @@ import hypothesis
 import pytest
 from hypothesis import given, settings
 
-import kernelmill.dtypes as km
+import kernelmill as km
 import oracle
 import strategies
 from kernelmill.compiler import ir

@@ -14,7 +14,7 @@ import textwrap
 import numpy as np
 import pytest
 
-import kernelmill.dtypes as km
+import kernelmill as km
 import oracle
 from kernelmill.compiler import source
 from kernelmill.compiler.frontend import translate
