@@ -19,7 +19,9 @@ def exact(name: str, x: np.ndarray) -> np.ndarray:
 
 
 def same(a: np.ndarray, b: np.ndarray) -> bool:
-    return bool(np.array_equal(a, b, equal_nan=True) and np.array_equal(np.signbit(a), np.signbit(b)))
+    return bool(
+        np.array_equal(a, b, equal_nan=True) and np.array_equal(np.signbit(a), np.signbit(b))
+    )
 
 
 def arguments(dtype: type, size: int, far_at: tuple[int, ...]) -> np.ndarray:

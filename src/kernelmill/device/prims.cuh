@@ -142,99 +142,127 @@ enum scope : int {
 template <int Order>
 constexpr int reading = Order == release ? int(relaxed) : (Order == acquire_release ? int(acquire) : Order);
 
+// The type of so many bytes that the built-ins take: they know `long long`, and NVRTC 12.8 does not know `long` as the same.
+template <int Bytes> struct word_of;
+template <> struct word_of<1> { typedef unsigned char type; };
+template <> struct word_of<2> { typedef unsigned short type; };
+template <> struct word_of<4> { typedef unsigned int type; };
+template <> struct word_of<8> { typedef unsigned long long type; };
+template <class T> using word = typename word_of<sizeof(T)>::type;
+
 template <int Order = acquire, int Scope = device_scope, class T>
 KM_INL T atomic_load(const T* from) {
-  T value;
-  __nv_atomic_load(const_cast<T*>(from), &value, Order, Scope);
-  return value;
+  return bit_cast<T>(__nv_atomic_load_n((word<T>*)from, Order, Scope));
 }
 template <int Order = release, int Scope = device_scope, class T>
 KM_INL void atomic_store(T* to, T value) {
-  __nv_atomic_store(to, &value, Order, Scope);
+  __nv_atomic_store_n((word<T>*)to, bit_cast<word<T>>(value), Order, Scope);
 }
-template <int Order = relaxed, int Scope = device_scope, class T>
-KM_INL T atomic_exchange(T* at, T value) {
-  T before;
-  __nv_atomic_exchange(at, &value, &before, Order, Scope);
-  return before;
+// NVRTC 12.8 looks at the sizes before it knows template arguments: these two are spelled for each type.
+#define KM_EXCHANGE(type)                                                                   \
+  template <int Order, int Scope, int Failed>                                               \
+  KM_INL bool exchange_if(type* at, type* seen, type value) {                               \
+    return __nv_atomic_compare_exchange_n(at, seen, value, false, Order, Failed, Scope);    \
+  }
+KM_EXCHANGE(unsigned short)
+KM_EXCHANGE(unsigned int)
+KM_EXCHANGE(unsigned long long)
+#undef KM_EXCHANGE
+template <int Order, int Scope> KM_INL unsigned int exchange(unsigned int* at, unsigned int value) {
+  return __nv_atomic_exchange_n(at, value, Order, Scope);
 }
-// Replaces `expected` by `value`; on failure `expected` becomes what was found.
-template <int Order = relaxed, int Scope = device_scope, int Failed = reading<Order>, class T>
-KM_INL bool atomic_compare_exchange(T* at, T& expected, T value) {
-  return __nv_atomic_compare_exchange(at, &expected, &value, false, Order, Failed, Scope);
+template <int Order, int Scope> KM_INL unsigned long long exchange(unsigned long long* at, unsigned long long value) {
+  return __nv_atomic_exchange_n(at, value, Order, Scope);
 }
 
-// The unsigned type of so many bytes.
-template <int Bytes> struct word_of;
-template <> struct word_of<1> { typedef u8 type; };
-template <> struct word_of<2> { typedef u16 type; };
-template <> struct word_of<4> { typedef u32 type; };
-template <> struct word_of<8> { typedef u64 type; };
+// Replaces `expected` by `value`, of 2, 4 or 8 bytes; on failure `expected` becomes what was found.
+template <int Order = relaxed, int Scope = device_scope, int Failed = reading<Order>, class T>
+KM_INL bool atomic_compare_exchange(T* at, T& expected, T value) {
+  word<T> seen = bit_cast<word<T>>(expected);
+  const bool done = exchange_if<Order, Scope, Failed>((word<T>*)at, &seen, bit_cast<word<T>>(value));
+  expected = bit_cast<T>(seen);
+  return done;
+}
 
 // at = f(at), for any function and any type of 2, 4 or 8 bytes, and for one byte inside its word; returns the old value.
 template <int Order = relaxed, int Scope = device_scope, class T, class F>
 KM_INL T atomic_update(T* at, F f) {
   if constexpr (sizeof(T) == 1) {
-    u32* word = (u32*)((uptr)at & ~uptr(3));
+    u32* whole = (u32*)((uptr)at & ~uptr(3));
     const u32 shift = 8 * (u32)((uptr)at & 3);
-    u32 seen = atomic_load<relaxed, Scope>(word), next;
+    u32 seen = atomic_load<relaxed, Scope>(whole), next;
     do {
       const T made = f(bit_cast<T>((u8)(seen >> shift)));
       next = (seen & ~(0xffu << shift)) | ((u32)bit_cast<u8>(made) << shift);
-    } while (!atomic_compare_exchange<Order, Scope>(word, seen, next));
+    } while (!atomic_compare_exchange<Order, Scope>(whole, seen, next));
     return bit_cast<T>((u8)(seen >> shift));
   } else {
-    typedef typename word_of<sizeof(T)>::type word;
-    word seen = atomic_load<relaxed, Scope>((word*)at);
-    while (!atomic_compare_exchange<Order, Scope>((word*)at, seen, bit_cast<word>(T(f(bit_cast<T>(seen)))))) {
+    word<T> seen = atomic_load<relaxed, Scope>((word<T>*)at);
+    while (!atomic_compare_exchange<Order, Scope>((word<T>*)at, seen, bit_cast<word<T>>(T(f(bit_cast<T>(seen)))))) {
     }
     return bit_cast<T>(seen);
   }
 }
+template <int Order = relaxed, int Scope = device_scope, class T>
+KM_INL T atomic_exchange(T* at, T value) {
+  if constexpr (sizeof(T) >= 4) {
+    return bit_cast<T>(exchange<Order, Scope>((word<T>*)at, bit_cast<word<T>>(value)));
+  } else {
+    return atomic_update<Order, Scope>(at, [value](T) { return value; });
+  }
+}
 
-// Where the chip adds T by itself; integers wrap, so a signed sum is the unsigned one.
-template <class T> struct adds { static constexpr int how = 0; };
-template <> struct adds<i32> { static constexpr int how = 1; };
-template <> struct adds<u32> { static constexpr int how = 1; };
-template <> struct adds<i64> { static constexpr int how = 1; };
-template <> struct adds<u64> { static constexpr int how = 1; };
-template <> struct adds<f32> { static constexpr int how = 2; };
-template <> struct adds<f64> { static constexpr int how = 2; };
+// What the chip computes by itself: on integers of 4 and 8 bytes everything, on floats of that size sums.
+template <class T> struct native { static constexpr bool integer = false, sum = false; };
+template <class Ordered> struct native_integer {
+  static constexpr bool integer = true, sum = true;
+  typedef Ordered ordered;  // in which the built-ins compare
+};
+template <> struct native<i32> : native_integer<int> {};
+template <> struct native<u32> : native_integer<unsigned int> {};
+template <> struct native<i64> : native_integer<long long> {};
+template <> struct native<u64> : native_integer<unsigned long long> {};
+template <> struct native<f32> { static constexpr bool integer = false, sum = true; };
+template <> struct native<f64> { static constexpr bool integer = false, sum = true; };
 
+// Integers wrap, so a signed sum is the unsigned one.
 template <int Order = relaxed, int Scope = device_scope, class T>
 KM_INL T atomic_add(T* at, T value) {
-  if constexpr (adds<T>::how == 1) {
-    typedef typename word_of<sizeof(T)>::type word;
-    return T(__nv_atomic_fetch_add((word*)at, (word)value, Order, Scope));
-  } else if constexpr (adds<T>::how == 2) {
-    return __nv_atomic_fetch_add(at, value, Order, Scope);
-  } else {
-    return atomic_update<Order, Scope>(at, [value](T old) { return T(old + value); });
-  }
+  if constexpr (native<T>::integer) return T(__nv_atomic_fetch_add((word<T>*)at, (word<T>)value, Order, Scope));
+  else if constexpr (native<T>::sum) return __nv_atomic_fetch_add(at, value, Order, Scope);
+  else return atomic_update<Order, Scope>(at, [value](T old) { return T(old + value); });
 }
 template <int Order = relaxed, int Scope = device_scope, class T>
 KM_INL T atomic_min(T* at, T value) {
-  if constexpr (adds<T>::how == 1) return __nv_atomic_fetch_min(at, value, Order, Scope);
-  else return atomic_update<Order, Scope>(at, [value](T old) { return value < old ? value : old; });
+  if constexpr (native<T>::integer) {
+    typedef typename native<T>::ordered ordered;
+    return T(__nv_atomic_fetch_min((ordered*)at, (ordered)value, Order, Scope));
+  } else {
+    return atomic_update<Order, Scope>(at, [value](T old) { return value < old ? value : old; });
+  }
 }
 template <int Order = relaxed, int Scope = device_scope, class T>
 KM_INL T atomic_max(T* at, T value) {
-  if constexpr (adds<T>::how == 1) return __nv_atomic_fetch_max(at, value, Order, Scope);
-  else return atomic_update<Order, Scope>(at, [value](T old) { return old < value ? value : old; });
+  if constexpr (native<T>::integer) {
+    typedef typename native<T>::ordered ordered;
+    return T(__nv_atomic_fetch_max((ordered*)at, (ordered)value, Order, Scope));
+  } else {
+    return atomic_update<Order, Scope>(at, [value](T old) { return old < value ? value : old; });
+  }
 }
 template <int Order = relaxed, int Scope = device_scope, class T>
 KM_INL T atomic_and(T* at, T value) {
-  if constexpr (adds<T>::how == 1) return __nv_atomic_fetch_and(at, value, Order, Scope);
+  if constexpr (native<T>::integer) return T(__nv_atomic_fetch_and((word<T>*)at, (word<T>)value, Order, Scope));
   else return atomic_update<Order, Scope>(at, [value](T old) { return T(old & value); });
 }
 template <int Order = relaxed, int Scope = device_scope, class T>
 KM_INL T atomic_or(T* at, T value) {
-  if constexpr (adds<T>::how == 1) return __nv_atomic_fetch_or(at, value, Order, Scope);
+  if constexpr (native<T>::integer) return T(__nv_atomic_fetch_or((word<T>*)at, (word<T>)value, Order, Scope));
   else return atomic_update<Order, Scope>(at, [value](T old) { return T(old | value); });
 }
 template <int Order = relaxed, int Scope = device_scope, class T>
 KM_INL T atomic_xor(T* at, T value) {
-  if constexpr (adds<T>::how == 1) return __nv_atomic_fetch_xor(at, value, Order, Scope);
+  if constexpr (native<T>::integer) return T(__nv_atomic_fetch_xor((word<T>*)at, (word<T>)value, Order, Scope));
   else return atomic_update<Order, Scope>(at, [value](T old) { return T(old ^ value); });
 }
 // Orders what stands before it against what stands behind it; every order but `sequential` is acquire and release.  The
