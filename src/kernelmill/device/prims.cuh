@@ -158,22 +158,26 @@ template <int Order = release, int Scope = device_scope, class T>
 KM_INL void atomic_store(T* to, T value) {
   __nv_atomic_store_n((word<T>*)to, bit_cast<word<T>>(value), Order, Scope);
 }
-// NVRTC 12.8 looks at the sizes before it knows template arguments: these two are spelled for each type.
-#define KM_EXCHANGE(type)                                                                   \
-  template <int Order, int Scope, int Failed>                                               \
-  KM_INL bool exchange_if(type* at, type* seen, type value) {                               \
-    return __nv_atomic_compare_exchange_n(at, seen, value, false, Order, Failed, Scope);    \
+// NVRTC 12.8 looks at the sizes before it knows template arguments, so the words are spelled out for it; 12.9 and 13.0 look at
+// order and scope before, unless the type of the object is a template argument.
+#define KM_EXCHANGE_IF(type)                                                             \
+  KM_INL bool exchange_if(type* at, type* seen, type value) {                            \
+    return __nv_atomic_compare_exchange_n(at, seen, value, false, Order, Failed, Scope); \
   }
-KM_EXCHANGE(unsigned short)
-KM_EXCHANGE(unsigned int)
-KM_EXCHANGE(unsigned long long)
+#define KM_EXCHANGE(type) \
+  KM_INL type exchange(type* at, type value) { return __nv_atomic_exchange_n(at, value, Order, Scope); }
+#if __CUDACC_VER_MAJOR__ > 12 || __CUDACC_VER_MINOR__ > 8
+template <int Order, int Scope, int Failed, class Word> KM_EXCHANGE_IF(Word)
+template <int Order, int Scope, class Word> KM_EXCHANGE(Word)
+#else
+template <int Order, int Scope, int Failed> KM_EXCHANGE_IF(unsigned short)
+template <int Order, int Scope, int Failed> KM_EXCHANGE_IF(unsigned int)
+template <int Order, int Scope, int Failed> KM_EXCHANGE_IF(unsigned long long)
+template <int Order, int Scope> KM_EXCHANGE(unsigned int)
+template <int Order, int Scope> KM_EXCHANGE(unsigned long long)
+#endif
 #undef KM_EXCHANGE
-template <int Order, int Scope> KM_INL unsigned int exchange(unsigned int* at, unsigned int value) {
-  return __nv_atomic_exchange_n(at, value, Order, Scope);
-}
-template <int Order, int Scope> KM_INL unsigned long long exchange(unsigned long long* at, unsigned long long value) {
-  return __nv_atomic_exchange_n(at, value, Order, Scope);
-}
+#undef KM_EXCHANGE_IF
 
 // Replaces `expected` by `value`, of 2, 4 or 8 bytes; on failure `expected` becomes what was found.
 template <int Order = relaxed, int Scope = device_scope, int Failed = reading<Order>, class T>
