@@ -7,6 +7,7 @@ import enum
 import struct
 import subprocess
 import sys
+import weakref
 from types import SimpleNamespace
 
 import ml_dtypes  # noqa: F401 - makes bfloat16 a NumPy dtype
@@ -18,6 +19,7 @@ from kernelmill.errors import ArgumentError, DeviceError, DTypeError, MissingExt
 from kernelmill.runtime import cuda
 from kernelmill.runtime.cuda import device as device_module
 from kernelmill.runtime.cuda import driver as driver_module
+from kernelmill.runtime.cuda import lifetimes
 from kernelmill.runtime.cuda.arguments import ArgumentRecord, Pointer, pack
 from kernelmill.runtime.cuda.launches import LaunchConfig
 from kernelmill.runtime.cuda.program import Linker, ObjectCode, Program
@@ -33,6 +35,7 @@ class Result(enum.IntEnum):
     CUDA_SUCCESS = 0
     CUDA_ERROR_OUT_OF_MEMORY = 2
     CUDA_ERROR_NO_DEVICE = 100
+    CUDA_ERROR_NOT_READY = 600
     CUDA_ERROR_ILLEGAL_ADDRESS = 700
     CUDA_ERROR_SYSTEM_DRIVER_MISMATCH = 803
 
@@ -450,3 +453,105 @@ def test_views_of_device_arrays():
 
     with pytest.raises(DeviceError, match="a torch tensor on cpu in the memory of the host"):
         cuda.as_device_view(torch.zeros(3), "x")
+
+
+class Tensor:
+    """A CUDA tensor as far as it is asked; `changes` say what is odd about it."""
+
+    def __init__(self, **changes):
+        self.changes = {
+            "is_cuda": True, "requires_grad": False, "layout": "strided", "dtype": np.float32,
+            "shape": (2, 3), **changes,
+        }  # fmt: skip
+
+    def __getattr__(self, name: str):
+        return self.changes[name]
+
+    def is_conj(self):
+        return self.changes.get("conj", False)
+
+    def is_neg(self):
+        return self.changes.get("neg", False)
+
+    def data_ptr(self):
+        return 0x2000
+
+    def stride(self):
+        return (1, 2)
+
+    def get_device(self):
+        return self.changes.get("device", 0)
+
+
+@pytest.fixture
+def false_torch(monkeypatch):
+    current = {0: 0x10, 1: 0x11}
+    torch = SimpleNamespace(
+        Tensor=Tensor,
+        strided="strided",
+        cuda=SimpleNamespace(
+            is_initialized=lambda: True,
+            ExternalStream=lambda handle, device: ("external", handle, device),
+            default_stream=lambda device: ("default", device),
+        ),
+        _C=SimpleNamespace(_cuda_getCurrentRawStream=current.__getitem__),
+    )
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    return torch
+
+
+@pytest.mark.usefixtures("false_torch")
+def test_tensors_are_device_memory():
+    view = cuda.as_device_view(Tensor(device=1), "x")
+    assert (view.ptr, view.shape, view.strides, view.device) == (0x2000, (2, 3), (4, 8), 1)
+    assert (view.dtype, view.maker, view.library) == (km.float32, "torch", "torch")
+
+
+@pytest.mark.usefixtures("false_torch")
+@pytest.mark.parametrize(
+    ("changes", "found", "remedy"),
+    [
+        ({"requires_grad": True}, "requires grad", "detach()"),
+        ({"conj": True}, "is a lazy conjugate", "resolve_conj()"),
+        ({"neg": True}, "is a lazy negative", "resolve_neg()"),
+        ({"layout": "sparse"}, "is not strided", "to_dense()"),
+    ],
+)
+def test_tensors_that_are_more_than_memory(changes, found, remedy):
+    with pytest.raises(
+        ArgumentError, match=f"argument 'x' is a torch tensor that {found}"
+    ) as caught:
+        cuda.as_device_view(Tensor(**changes), "x")
+    assert caught.value.hint == f"pass `x.{remedy}`"
+
+
+@pytest.mark.usefixtures("false_torch")
+def test_torchs_allocator_is_told_of_other_streams():
+    told = []
+    view = cuda.as_device_view(Tensor(record_stream=told.append), "x")
+    for handle in (0x10, 0x77, 0):
+        lifetimes.hold([view], as_stream(handle))
+    assert told == [("external", 0x77, 0), ("default", 0)]
+
+
+def test_arrays_of_others_are_held_until_an_event(install):
+    done = []
+    install(
+        SimpleNamespace(
+            CUevent_flags=SimpleNamespace(CU_EVENT_DISABLE_TIMING=2),
+            cuStreamIsCapturing=lambda _: (Result.CUDA_SUCCESS, 0),
+            cuEventCreate=lambda _: (Result.CUDA_SUCCESS, "event"),
+            cuEventRecord=lambda event, handle: (Result.CUDA_SUCCESS,),
+            cuEventQuery=lambda _: (Result.CUDA_SUCCESS if done else Result.CUDA_ERROR_NOT_READY,),
+            cuEventDestroy=lambda _: (Result.CUDA_SUCCESS,),
+        )
+    )
+    array = Array()
+    gone = weakref.ref(array)
+    lifetimes.hold([cuda.as_device_view(array, "x")], as_stream(0x55))
+    del array
+    assert lifetimes.held() == 1
+    assert gone() is not None
+    done.append(True)
+    assert lifetimes.held() == 0
+    assert gone() is None

@@ -24,7 +24,7 @@ from kernelmill.runtime.cuda.stream import StreamHandle, as_stream, core_stream,
 from kernelmill.runtime.memory import View
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 __all__ = [
     "CudaArray",
@@ -179,20 +179,20 @@ def _refuse_host(where: str, found: str) -> None:
     )
 
 
-_TENSOR_RULES: Final = (
-    ("requires_grad", "requires grad", "detach()"),
-    ("is_conj", "is a lazy conjugate", "resolve_conj()"),
-    ("is_neg", "is a lazy negative", "resolve_neg()"),
-    ("is_sparse", "is not strided", "to_dense()"),
+# What makes a torch tensor more than memory: test, what it is, what to call.
+_TENSOR_RULES: Final[tuple[tuple[Callable[[Any], bool], str, str], ...]] = (
+    (lambda t: t.requires_grad, "requires grad", "detach()"),
+    (lambda t: t.is_conj(), "is a lazy conjugate", "resolve_conj()"),
+    (lambda t: t.is_neg(), "is a lazy negative", "resolve_neg()"),
+    (lambda t: t.layout is not sys.modules["torch"].strided, "is not strided", "to_dense()"),
 )
 
 
 def _of_tensor(tensor: Any, where: str) -> DeviceView:  # Any: torch is never imported here
-    if tensor.device.type != "cuda":
+    if not tensor.is_cuda:
         _refuse_host(where, f"a torch tensor on {tensor.device}")
-    for rule, found, remedy in _TENSOR_RULES:
-        value = getattr(tensor, rule)
-        if value() if callable(value) else value:
+    for applies, found, remedy in _TENSOR_RULES:
+        if applies(tensor):
             raise ArgumentError(
                 f"{where} is a torch tensor that {found}; accepted: plain CUDA tensors",
                 hint=f"pass `x.{remedy}`",
@@ -207,7 +207,7 @@ def _of_tensor(tensor: Any, where: str) -> DeviceView:  # Any: torch is never im
         readonly=False,
         owner=tensor,
         library="torch",
-        device=int(tensor.device.index),
+        device=int(tensor.get_device()),
         maker="torch",
     )
 
