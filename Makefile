@@ -17,7 +17,7 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -q tests/test_tiny.py tests/null
+	$(BIN)/pytest -q -n 2 -m "not slow" tests/test_tiny.py tests/null
 
 full: $(VENV)/.dev
 	$(BIN)/pytest -n 2 -m "not cuda"
