@@ -29,7 +29,7 @@ bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/run.py
 
 gpu: $(VENV)/.dev
-	$(BIN)/pytest -m cuda tests/cuda --family=$(FAMILY) --out=$(OUT)
+	$(BIN)/pytest -m cuda $(if $(FAMILY),tests/cuda/test_$(FAMILY).py,tests/cuda) --junitxml=$(OUT)/tests.xml
 
 docs: $(VENV)/.dev
 	$(BIN)/pytest -q tests/test_docs.py tests/test_examples.py
