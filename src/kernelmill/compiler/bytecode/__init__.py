@@ -76,22 +76,27 @@ def recover(
     >>> ast.unparse(recover(space["clip"].__code__))
     'lambda x, n: x if 0 <= x < n else min(max(x, 0), n - 1)'
     """
-    place = Place(code.co_firstlineno, code.co_firstlineno, 0, 0)
     try:
-        arguments = arguments_of(
-            code,
-            place,
-            defaults=[_constant(value, place) for value in defaults],
-            keyword_defaults={
-                key: _constant(value, place) for key, value in (keyword_defaults or {}).items()
-            },
-        )
-        node = _rebuild(code, arguments)
-        verify(code, node)
+        return _proven(code, defaults, keyword_defaults or {})
     except UnknownShapeError as error:
         raise refusal(code, str(error)) from None
     except RecursionError:
         raise refusal(code, "expressions or statements that are nested too deeply") from None
+
+
+def _proven(
+    code: CodeType, defaults: Sequence[object], keyword_defaults: Mapping[str, object]
+) -> ast.FunctionDef | ast.Lambda:
+    """Return the tree after comparing it with the bytecode."""
+    place = Place(code.co_firstlineno, code.co_firstlineno, 0, 0)
+    arguments = arguments_of(
+        code,
+        place,
+        defaults=[_constant(value, place) for value in defaults],
+        keyword_defaults={key: _constant(value, place) for key, value in keyword_defaults.items()},
+    )
+    node = _rebuild(code, arguments)
+    verify(code, node)
     return ast.fix_missing_locations(node)
 
 
