@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from kernelmill.compiler import bytecode
 from kernelmill.compiler.bytecode import recover
 
-
 # --- run both ------------------------------------------------------------------------------------
 
 
