@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import inspect
 import json
@@ -9,6 +10,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -161,3 +163,15 @@ def test_importing_adds_at_most_60_ms_to_numpy() -> None:
     while len(found) < 5 and min(found, default=1) > 0.060:
         found.append(seconds_of_import())
     assert min(found) <= 0.060
+
+
+def test_type_checkers_see_the_names_of_the_table() -> None:
+    tree = ast.parse(Path(km.__file__).read_text(encoding="utf-8"))
+    (block,) = (n for n in tree.body if isinstance(n, ast.If))
+    seen = {
+        (alias.name, statement.module)
+        for statement in block.body
+        if isinstance(statement, ast.ImportFrom)
+        for alias in statement.names
+    }
+    assert seen == {(name, home) for home, names in km._HOMES.items() for name in names}
