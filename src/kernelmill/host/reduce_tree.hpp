@@ -24,6 +24,43 @@ template <class T> struct same {
   KM_INL T operator()(T a) const { return a; }
 };
 
+// The first `left` bytes from one vector, the others from another.
+alignas(64) constexpr u8 lane_mask[128] = {
+#define KM_ONES 255, 255, 255, 255, 255, 255, 255, 255
+    KM_ONES, KM_ONES, KM_ONES, KM_ONES, KM_ONES, KM_ONES, KM_ONES, KM_ONES};
+#undef KM_ONES
+template <class V> KM_INL V first_lanes(i64 left, V yes, V no) {
+  typedef i8 bytes __attribute__((vector_size(sizeof(V))));
+  bytes mask;
+  __builtin_memcpy(&mask, lane_mask + 64 - clamp(left, 0, sizeof(V)), sizeof(V));
+  return (V)(((bytes)yes & mask) | ((bytes)no & ~mask));
+}
+// The first `left` bytes of a register, if any; no byte after them is read. `before` bytes may be.
+template <class V> KM_INL V load_some(const char* at, i64 left, i64 before) {
+  constexpr i64 size = (i64)sizeof(V);
+  V v;
+#if defined(__AVX512BW__)
+  if constexpr (size == 64) {
+    u64 mask = left <= 0 ? 0 : ~u64(0) >> (64 - smaller(left, size));
+    __asm__("vmovdqu8 %1, %0%{%2%}%{z%}" : "=v"(v) : "m"(*(const unaligned<V>*)at), "Yk"(mask));
+    return v;
+  }
+#endif
+  if (left >= size) {
+    __builtin_memcpy(&v, at, size);
+    return v;
+  }
+  char both[2 * size] = {};
+  if (left > 0 && before + left >= size) {
+    __builtin_memcpy(both, at + left - size, size);
+    __builtin_memcpy(&v, both + size - left, size);
+  } else {
+    if (left > 0) __builtin_memcpy(both, at, (usize)left);
+    __builtin_memcpy(&v, both, size);
+  }
+  return v;
+}
+
 // Fold F, number K of N, of the values that Map makes of the inputs I.
 template <class Map, int K, int N, class F, class... I> struct tree_base {
   typedef typename F::acc A;
@@ -114,9 +151,11 @@ struct lane_tree : tree_base<Map, K, N, F, I...> {
     }
   }
 
-  // lane[j] = f(lane[j], lane[j + S]) for all j < S, then the same for S / 2 ...
-  template <i64 S> static KM_INL void halve(const F& f, A* acc) {
+  // lane[j] = f(lane[j], lane[j + S]) for all j < S of n lanes, where both exist; then the same for
+  // S / 2 ...
+  template <i64 S, bool Full> static KM_INL void halve(const F& f, A* acc, i64 n) {
     constexpr i64 bytes = S * (i64)sizeof(A);
+    const i64 pairs = Full ? S : clamp(n - S, 0, S);
     if constexpr (F::vectors && bytes >= 16) {
       constexpr i64 B = bytes < KM_VECTOR_BYTES ? bytes : KM_VECTOR_BYTES;
       typedef word V __attribute__((vector_size(B)));
@@ -125,18 +164,34 @@ struct lane_tree : tree_base<Map, K, N, F, I...> {
         V a, b;
         __builtin_memcpy(&a, (char*)acc + at, B);
         __builtin_memcpy(&b, (char*)acc + bytes + at, B);
-        a = f.vec(a, b);
+        b = f.vec(a, b);
+        a = Full ? b : first_lanes(pairs * (i64)sizeof(A) - at, b, a);
         __builtin_memcpy((char*)acc + at, &a, B);
       }
     } else {
-      for (i64 j = 0; j < S; j++) acc[j] = f(acc[j], acc[j + S]);
+      for (i64 j = 0; j < pairs; j++) acc[j] = f(acc[j], acc[j + S]);
     }
-    if constexpr (S > 1) halve<S / 2>(f, acc);
+    if constexpr (S > 1) halve<S / 2, Full>(f, acc, n);
   }
 
   // The result of a whole chunk of n elements of one sequence.
   static KM_INL A whole(const Map map, const F f, i64 n, const reader<I>... from) {
     alignas(64) A acc[L];
+    if constexpr (packed) {
+      const char* at = (from.at, ...);
+      if (n < L) {
+        constexpr i64 B = KM_VECTOR_BYTES;
+        typedef word V __attribute__((vector_size(B)));
+        i64 bytes = n * (i64)sizeof(A);
+        KM_UNROLL_ALL
+        for (i64 done = 0; done < (i64)sizeof(acc); done += B) {
+          V v = load_some<V>(at + done, bytes - done, done);
+          __builtin_memcpy((char*)acc + done, &v, B);
+        }
+        halve<L / 2, false>(f, acc, n);
+        return acc[0];
+      }
+    }
     i64 first = smaller(n, L), done = n / L * L;
     KM_IVDEP
     for (i64 j = 0; j < first; j++) acc[j] = base::value(map, j, from...);
@@ -149,9 +204,22 @@ struct lane_tree : tree_base<Map, K, N, F, I...> {
   // All lanes hold elements, those before `done` are folded: the elements after it, and the tree.
   static KM_INL A rest(const Map& map, const F& f, A* acc, i64 done, i64 n,
                        const reader<I>&... from) {
-    KM_IVDEP
-    for (i64 j = done; j < n; j++) acc[j - done] = f(acc[j - done], base::value(map, j, from...));
-    halve<L / 2>(f, acc);
+    if constexpr (packed) {
+      constexpr i64 B = KM_VECTOR_BYTES;
+      typedef word V __attribute__((vector_size(B)));
+      const char* at = (from.at, ...) + done * (i64)sizeof(A);
+      char* lanes = (char*)acc;
+      for (i64 left = (n - done) * (i64)sizeof(A); left > 0; left -= B, at += B, lanes += B) {
+        V a;
+        __builtin_memcpy(&a, lanes, B);
+        a = first_lanes(left, f.vec(a, load_some<V>(at, left, B)), a);
+        __builtin_memcpy(lanes, &a, B);
+      }
+    } else {
+      KM_IVDEP
+      for (i64 j = done; j < n; j++) acc[j - done] = f(acc[j - done], base::value(map, j, from...));
+    }
+    halve<L / 2, true>(f, acc, L);
     return acc[0];
   }
   template <int... J>
