@@ -256,6 +256,12 @@ struct reduction<Form, Map, in<I...>, folds<F...>, indices<K...>> {
     KM_INL void short_chunk(char* trees, i64 row, i64 chunk, i64 column, i64 n, i64 w,
                             char* const* p) const {
       typedef typename state<J, G>::tree tree;
+      if constexpr (!G::ordered && inputs == 1)
+        if constexpr (tree::paneled)
+          if (w >= tree::panel) {
+            tree::panels(fold<J, G>(), acc<J, G>(trees), n, w, p[0], down[0], p[0] + n*down[0]);
+            return keep<J, G>(acc<J, G>(trees), row, chunk, column, w, p[inputs + J]);
+          }
       if constexpr (G::ordered)
         tree::feed(map, fold<J, G>(), acc<J, G>(trees), 0, n, w, true, p, s, down);
       else

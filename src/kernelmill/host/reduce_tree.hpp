@@ -279,6 +279,51 @@ struct lane_tree : tree_base<Map, K, N, F, I...> {
     }
   }
 
+  // A chunk of n elements, `down` apart, of at least one register of columns: a register at a time,
+  // a quarter of the lanes at a time.  Meanwhile as many bytes from `next` on are asked for.
+  static constexpr bool paneled = packed && KM_VECTOR_BYTES % sizeof(A) == 0;
+  static constexpr i64 panel = KM_VECTOR_BYTES / (i64)sizeof(A);
+  static KM_HOT void panels(const F& fold, A* to, i64 n, i64 width, const char* at, i64 down,
+                            const char* next) {
+    typedef word V __attribute__((vector_size(KM_VECTOR_BYTES)));
+    constexpr i64 quarter = L / 4;
+    const F f = fold;
+    for (i64 column = 0; column < width; column += panel) {
+      column = smaller(column, width - panel);  // the last ones once more
+      const char* from = at + column * (i64)sizeof(A);
+      const auto lane = [&](i64 i) __attribute__((always_inline)) {
+        V all;
+        __builtin_memcpy(&all, from + i * down, sizeof(V));
+        __builtin_prefetch(next, 0, 2);
+        next += sizeof(V);
+        while ((i += L) < n) {
+          V v;
+          __builtin_memcpy(&v, from + i * down, sizeof(V));
+          __builtin_prefetch(next, 0, 2);
+          next += sizeof(V);
+          all = f.vec(all, v);
+        }
+        return all;
+      };
+      V parts[quarter];
+      const i64 count = smaller(n, quarter);
+      for (i64 j = 0; j < count; j++) {
+        V a = lane(j);
+        if (j + 2 * quarter < n) a = f.vec(a, lane(j + 2 * quarter));
+        if (j + quarter < n) {
+          V b = lane(j + quarter);
+          if (j + 3 * quarter < n) b = f.vec(b, lane(j + 3 * quarter));
+          a = f.vec(a, b);
+        }
+        parts[j] = a;
+      }
+      for (i64 step = quarter / 2; step > 0; step /= 2)
+        for (i64 j = 0; j < step && j + step < count; j++)
+          parts[j] = f.vec(parts[j], parts[j + step]);
+      __builtin_memcpy((void*)(to + column), (const void*)parts, sizeof(V));
+    }
+  }
+
   // left[j] = f(left[j], right[j]).
   static KM_HOT void join(const F& fold, A* KM_R left, const A* KM_R right, i64 n) {
     const F f = fold;
