@@ -55,15 +55,15 @@ KM_HOT void store_results(const F& fold, const typename F::acc* acc, i64 n, char
 }
 
 // Adjacent pairs over `count` rows of `width` accumulators; the result is in row 0.
-template <class F>
-KM_HOT void join_chunks(const F& fold, typename F::acc* acc, i64 count, i64 width) {
-  const F f = fold;
+template <int Form, class Tree, class F>
+KM_COLD void join_chunks(const F& f, typename F::acc* acc, i64 count,
+                         [[maybe_unused]] i64 width) {
   for (i64 step = 1; step < count; step *= 2)
-    for (i64 i = 0; i + step < count; i += 2 * step) {
-      typename F::acc *a = acc + i * width, *b = acc + (i + step) * width;
-      KM_IVDEP
-      for (i64 j = 0; j < width; j++) a[j] = f(a[j], b[j]);
-    }
+    for (i64 i = 0; i + step < count; i += 2 * step)
+      if constexpr (Form == columns)
+        Tree::pair(f, acc + i * width, acc + (i + step) * width, width);
+      else
+        acc[i] = f(acc[i], acc[i + step]);
 }
 
 template <int K, class F> struct fold_slot {
@@ -234,7 +234,7 @@ struct reduction<Form, Map, in<I...>, folds<F...>, indices<K...>> {
       if (children == 4) return tree::join_four(f, acc, w);
       for (i64 half = next / 2; half > 0; half /= 2)
         for (i64 k = 0; k < half && k + half < children; k++)
-          tree::join(f, acc + k * w, acc + (k + half) * w, w);
+          tree::pair(f, acc + k * w, acc + (k + half) * w, w);
     }
     template <int J, class G>
     KM_INL void keep(const typename G::acc* acc, i64 row, i64 chunk, i64 column, i64 w,
@@ -256,13 +256,13 @@ struct reduction<Form, Map, in<I...>, folds<F...>, indices<K...>> {
     KM_INL void short_chunk(char* trees, i64 row, i64 chunk, i64 column, i64 n, i64 w,
                             char* const* p) const {
       typedef typename state<J, G>::tree tree;
-      if constexpr (!G::ordered && inputs == 1)
-        if constexpr (tree::paneled)
-          if (w >= tree::panel) {
-            tree::panels(fold<J, G>(), acc<J, G>(trees), n, w, p[0], down[0], p[0] + n*down[0]);
-            return keep<J, G>(acc<J, G>(trees), row, chunk, column, w, p[inputs + J]);
-          }
-      if constexpr (G::ordered)
+      if constexpr (tree::paneled) {
+        if (w >= tree::panel) {
+          tree::panels(fold<J, G>(), acc<J, G>(trees), n, w, p[0], down[0]);
+          return keep<J, G>(acc<J, G>(trees), row, chunk, column, w, p[inputs + J]);
+        }
+      }
+      if constexpr (G::ordered || tree::paneled)
         tree::feed(map, fold<J, G>(), acc<J, G>(trees), 0, n, w, true, p, s, down);
       else
         n = tree::first_levels(map, fold<J, G>(), acc<J, G>(trees), n, w, p, s, down);
@@ -405,7 +405,9 @@ struct reduction<Form, Map, in<I...>, folds<F...>, indices<K...>> {
         char* p[operands];
         for (int k = 0; k < operands; k++) p[k] = call->operands[k].data;
         seek<operands>(call, 0, kept, row, p);
-        (join_chunks(fold<K, F>(), part<K, F>(row, 0), chunks, columns_kept), ...);
+        (join_chunks<Form, typename state<K, F>::tree>(fold<K, F>(), part<K, F>(row, 0), chunks,
+                                                       columns_kept),
+         ...);
         (store_results(fold<K, F>(), part<K, F>(row, 0), columns_kept, p[inputs + K],
                        s[inputs + K]),
          ...);

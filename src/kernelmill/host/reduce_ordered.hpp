@@ -10,6 +10,7 @@ template <class Map, int K, int N, class F, class... I>
 struct ordered_tree : tree_base<Map, K, N, F, I...> {
   typedef tree_base<Map, K, N, F, I...> base;
   typedef typename F::acc A;
+  static constexpr bool paneled = false;
   static constexpr i64 slots =
       13;  // the run at work, then one waiting partner for each level of pairs
 

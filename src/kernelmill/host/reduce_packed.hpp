@@ -33,14 +33,15 @@ template <int... K, class... F, class... T>
 struct packed_bank<packed_lanes<K, F, T>...> : packed_lanes<K, F, T>... {
   KM_INL explicit packed_bank(const F&... f) : packed_lanes<K, F, T>(f)... {}
 
-  // n elements, n at least the number of lanes L, of which `block` bytes are one round.
-  KM_INL void fold_all(const char* at, i64 rounds, int registers) {
-    KM_UNROLL_ALL
-    for (int r = 0; r < registers; r++) (packed_lanes<K, F, T>::seed(at, r), ...);
-    for (; --rounds > 0;) {
-      at += registers * KM_VECTOR_BYTES;
-      KM_UNROLL_ALL
-      for (int r = 0; r < registers; r++) (packed_lanes<K, F, T>::fold(at, r), ...);
+  // Register R of every fold.
+  template <int R> KM_INL void seed(const char* at) { (packed_lanes<K, F, T>::seed(at, R), ...); }
+  template <int R> KM_INL void fold(const char* at) { (packed_lanes<K, F, T>::fold(at, R), ...); }
+  // Whole rounds of as many elements as there are lanes.
+  template <int... R> KM_INL void fold_all(const char* at, i64 rounds, indices<R...>) {
+    (seed<R>(at), ...);
+    while (--rounds > 0) {
+      at += sizeof...(R) * KM_VECTOR_BYTES;
+      (fold<R>(at), ...);
     }
   }
   template <class Map, class R>
@@ -51,11 +52,11 @@ struct packed_bank<packed_lanes<K, F, T>...> : packed_lanes<K, F, T>... {
     for (i64 row = 0; row < count; row++, at += step) {
       const R from(at, 0);
       if (n < lanes) {
-        ((to[row] = T::whole(map, f, n, from)), ...);
+        ((to[row] = T::short_row(f, n, at)), ...);
         continue;
       }
       packed_bank bank(f...);
-      bank.fold_all(at, n / lanes, registers);
+      bank.fold_all(at, n / lanes, indices_of<registers>());
       ((to[row] = bank.packed_lanes<K, F, T>::finish(map, n, from)), ...);
     }
   }

@@ -102,6 +102,12 @@ template <class Map, int K, int N, class F, class... I> struct tree_base {
                              const i64* s) {
     sweep_at(map, f, acc, n, seed, p, s, indices_of<(int)sizeof...(I)>());
   }
+  // left[j] = f(left[j], right[j]).
+  static KM_HOT void pair(const F& fold, A* KM_R left, const A* KM_R right, i64 n) {
+    const F f = fold;
+    KM_IVDEP
+    for (i64 j = 0; j < n; j++) left[j] = f(left[j], right[j]);
+  }
 };
 
 template <class Map, int K, int N, class F, class... I>
@@ -161,6 +167,7 @@ struct lane_tree : tree_base<Map, K, N, F, I...> {
       typedef word V __attribute__((vector_size(B)));
       KM_UNROLL_ALL
       for (i64 at = 0; at < bytes; at += B) {
+        if (!Full && pairs * (i64)sizeof(A) <= at) break;
         V a, b;
         __builtin_memcpy(&a, (char*)acc + at, B);
         __builtin_memcpy(&b, (char*)acc + bytes + at, B);
@@ -177,28 +184,36 @@ struct lane_tree : tree_base<Map, K, N, F, I...> {
   // The result of a whole chunk of n elements of one sequence.
   static KM_INL A whole(const Map map, const F f, i64 n, const reader<I>... from) {
     alignas(64) A acc[L];
-    if constexpr (packed) {
-      const char* at = (from.at, ...);
-      if (n < L) {
-        constexpr i64 B = KM_VECTOR_BYTES;
-        typedef word V __attribute__((vector_size(B)));
-        i64 bytes = n * (i64)sizeof(A);
-        KM_UNROLL_ALL
-        for (i64 done = 0; done < (i64)sizeof(acc); done += B) {
-          V v = load_some<V>(at + done, bytes - done, done);
-          __builtin_memcpy((char*)acc + done, &v, B);
-        }
-        halve<L / 2, false>(f, acc, n);
-        return acc[0];
-      }
-    }
     i64 first = smaller(n, L), done = n / L * L;
-    KM_IVDEP
-    for (i64 j = 0; j < first; j++) acc[j] = base::value(map, j, from...);
+    if constexpr (packed) {
+      if (n < L) return short_row(f, n, (from.at, ...));
+      __builtin_memcpy(acc, (from.at, ...), sizeof(acc));
+    } else {
+      KM_IVDEP
+      for (i64 j = 0; j < first; j++) acc[j] = base::value(map, j, from...);
+    }
     if (n > L) blocks(map, f, acc, n / L - 1, from.ahead(L)...);
     if (n >= L) return rest(map, f, acc, done, n, from...);
-    for (i64 step = L / 2; step > 0; step /= 2)
-      for (i64 j = 0; j + step < n && j < step; j++) acc[j] = f(acc[j], acc[j + step]);
+    if constexpr (!packed)
+      for (i64 step = L / 2; step > 0; step /= 2)
+        for (i64 j = 0; j + step < n && j < step; j++) acc[j] = f(acc[j], acc[j + step]);
+    return acc[0];
+  }
+  // Fewer elements than lanes.
+  static KM_INL A short_row(const F& f, i64 n, const char* at) {
+    constexpr i64 B = KM_VECTOR_BYTES;
+    typedef word V __attribute__((vector_size(B)));
+    alignas(64) A acc[L];
+    for (i64 done = 0; done < (i64)sizeof(acc); done += B) {
+      V v = load_some<V>(at + done, n * (i64)sizeof(A) - done, done);
+      __builtin_memcpy((char*)acc + done, &v, B);
+    }
+    return join_lanes(f, acc, n);
+  }
+  // The tree over the first n lanes.
+  static KM_HOT A join_lanes(const F& fold, A* acc, i64 n) {
+    const F f = fold;
+    halve<L / 2, false>(f, acc, n);
     return acc[0];
   }
   // All lanes hold elements, those before `done` are folded: the elements after it, and the tree.
@@ -219,8 +234,12 @@ struct lane_tree : tree_base<Map, K, N, F, I...> {
       KM_IVDEP
       for (i64 j = done; j < n; j++) acc[j - done] = f(acc[j - done], base::value(map, j, from...));
     }
-    halve<L / 2, true>(f, acc, L);
-    return acc[0];
+    if constexpr (packed && N > 1) {
+      return join_lanes(f, acc, L);
+    } else {
+      halve<L / 2, true>(f, acc, L);
+      return acc[0];
+    }
   }
   template <int... J>
   static KM_INL A whole_at(const Map& map, const F& f, i64 n, char* const* p, const i64* s,
@@ -239,16 +258,6 @@ struct lane_tree : tree_base<Map, K, N, F, I...> {
     }
   }
 
-  template <int... J>
-  static KM_INL void blocks_at(const Map& map, const F& f, A* acc, i64 count, char* const* p,
-                               const i64* s, indices<J...>) {
-    blocks(map, f, acc, count, reader<I>(p[J], s[J])...);
-  }
-  static KM_HOT void fold_blocks(const Map& map, const F& f, A* acc, i64 count, char* const* p,
-                                 const i64* s) {
-    blocks_at(map, f, acc, count, p, s, indices_of<(int)sizeof...(I)>());
-  }
-
   // Elements q, q + 1, ... q + n - 1 of a chunk: `down` leads from one to the next, `s` from column
   // to column.
   static KM_INL void feed(const Map& map, const F& f, A* acc, i64 q, i64 n, i64 width, bool dense,
@@ -258,10 +267,7 @@ struct lane_tree : tree_base<Map, K, N, F, I...> {
     for (int k = 0; k < operands; k++) p[k] = start[k];
     while (n > 0) {
       i64 lane = q % L, m = smaller(n, L - lane);
-      if (width == 1 && dense && lane == 0 && q != 0 && n >= L) {
-        m = n / L * L;
-        fold_blocks(map, f, acc, n / L, p, s);
-      } else if (width > 1 && dense && lane == 0 && q != 0 && n >= 4 * L) {
+      if (dense && lane == 0 && q != 0 && n >= 4 * L) {
         char* next[3][operands];
         for (int c = 0; c < 3; c++)
           for (int k = 0; k < operands; k++) next[c][k] = p[k] + (c + 1) * L * down[k];
@@ -279,31 +285,24 @@ struct lane_tree : tree_base<Map, K, N, F, I...> {
     }
   }
 
-  // A chunk of n elements, `down` apart, of at least one register of columns: a register at a time,
-  // a quarter of the lanes at a time.  Meanwhile as many bytes from `next` on are asked for.
-  static constexpr bool paneled = packed && KM_VECTOR_BYTES % sizeof(A) == 0;
+  // A chunk of at most L elements, `down` apart, of at least one register of columns: a register at a time,
+  // a quarter of the lanes at a time.  Meanwhile the bytes after it, most likely those of the next chunk, are asked for.
+  static constexpr bool paneled = packed && sizeof...(I) == 1;
   static constexpr i64 panel = KM_VECTOR_BYTES / (i64)sizeof(A);
-  static KM_HOT void panels(const F& fold, A* to, i64 n, i64 width, const char* at, i64 down,
-                            const char* next) {
+  static KM_HOT void panels(const F& fold, A* to, i64 n, i64 width, const char* at, i64 down) {
     typedef word V __attribute__((vector_size(KM_VECTOR_BYTES)));
     constexpr i64 quarter = L / 4;
+    const char* next = at + n * down;
     const F f = fold;
     for (i64 column = 0; column < width; column += panel) {
       column = smaller(column, width - panel);  // the last ones once more
       const char* from = at + column * (i64)sizeof(A);
       const auto lane = [&](i64 i) __attribute__((always_inline)) {
-        V all;
-        __builtin_memcpy(&all, from + i * down, sizeof(V));
+        V v;
+        __builtin_memcpy(&v, from + i * down, sizeof(V));
         __builtin_prefetch(next, 0, 2);
         next += sizeof(V);
-        while ((i += L) < n) {
-          V v;
-          __builtin_memcpy(&v, from + i * down, sizeof(V));
-          __builtin_prefetch(next, 0, 2);
-          next += sizeof(V);
-          all = f.vec(all, v);
-        }
-        return all;
+        return v;
       };
       V parts[quarter];
       const i64 count = smaller(n, quarter);
@@ -322,13 +321,6 @@ struct lane_tree : tree_base<Map, K, N, F, I...> {
           parts[j] = f.vec(parts[j], parts[j + step]);
       __builtin_memcpy((void*)(to + column), (const void*)parts, sizeof(V));
     }
-  }
-
-  // left[j] = f(left[j], right[j]).
-  static KM_HOT void join(const F& fold, A* KM_R left, const A* KM_R right, i64 n) {
-    const F f = fold;
-    KM_IVDEP
-    for (i64 j = 0; j < n; j++) left[j] = f(left[j], right[j]);
   }
 
   // The tree of four rows: distance two, then distance one.
@@ -395,7 +387,7 @@ struct lane_tree : tree_base<Map, K, N, F, I...> {
       if (width > 1 && step > 1 && n >= 2 * step)
         join_four(fold, acc, (step /= 2) * width);
       else
-        join(fold, acc, acc + step * width, smaller(step, n - step) * width);
+        base::pair(fold, acc, acc + step * width, smaller(step, n - step) * width);
     }
   }
 };
