@@ -186,7 +186,7 @@ struct reduction<Form, Map, in<I...>, folds<F...>, indices<K...>> {
       }
     }
     // Element i of the sequence: for all inputs, where its first column lies.
-    KM_INL void locate(i64 i, char* const* base, char** p) const {
+    KM_COLD void locate(i64 i, char* const* base, char** p) const {
       for (int k = 0; k < operands; k++) p[k] = base[k];
       i64 extent = call->shape[last];
       if (last > kept) {

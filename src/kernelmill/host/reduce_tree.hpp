@@ -14,6 +14,9 @@ namespace km {
 constexpr i64 chunk_elements = 16384;
 constexpr i64 run_elements = 16;
 
+template <class, class> constexpr bool same_type = false;
+template <class T> constexpr bool same_type<T, T> = true;
+
 // What a map of the caller's derives from.
 struct mapped {
   static constexpr bool plain = false;
@@ -64,6 +67,9 @@ template <class V> KM_INL V load_some(const char* at, i64 left, i64 before) {
 // Fold F, number K of N, of the values that Map makes of the inputs I.
 template <class Map, int K, int N, class F, class... I> struct tree_base {
   typedef typename F::acc A;
+  // The inputs are accumulators already: what combines elements combines accumulators as well.
+  static constexpr bool direct =
+      Map::plain && ((I::pattern == contiguous && same_type<typename I::type, A>) && ...);
   static constexpr int values = Map::plain ? 1 : N;  // km::same feeds its one value to every fold
   template <class... R> static KM_INL A value(const Map& map, i64 i, const R&... from) {
     return result<K, values>(map(from[i]...));
@@ -102,11 +108,20 @@ template <class Map, int K, int N, class F, class... I> struct tree_base {
                              const i64* s) {
     sweep_at(map, f, acc, n, seed, p, s, indices_of<(int)sizeof...(I)>());
   }
-  // left[j] = f(left[j], right[j]).
-  static KM_HOT void pair(const F& fold, A* KM_R left, const A* KM_R right, i64 n) {
+  static KM_HOT void pair_each(const F& fold, A* KM_R left, const A* KM_R right, i64 n) {
     const F f = fold;
     KM_IVDEP
     for (i64 j = 0; j < n; j++) left[j] = f(left[j], right[j]);
+  }
+  // left[j] = f(left[j], right[j]).
+  static KM_INL void pair(const F& f, A* left, const A* right, i64 n) {
+    if constexpr (direct) {
+      char* const p[] = {(char*)right};
+      const i64 s[] = {(i64)sizeof(A)};
+      combine(Map(), f, left, n, false, p, s);
+    } else {
+      pair_each(f, left, right, n);
+    }
   }
 };
 
@@ -285,8 +300,9 @@ struct lane_tree : tree_base<Map, K, N, F, I...> {
     }
   }
 
-  // A chunk of at most L elements, `down` apart, of at least one register of columns: a register at a time,
-  // a quarter of the lanes at a time.  Meanwhile the bytes after it, most likely those of the next chunk, are asked for.
+  // A chunk of at most L elements, `down` apart, of at least one register of columns: a register at
+  // a time, a quarter of the lanes at a time.  Meanwhile the bytes after it, most likely those of
+  // the next chunk, are asked for.
   static constexpr bool paneled = packed && sizeof...(I) == 1;
   static constexpr i64 panel = KM_VECTOR_BYTES / (i64)sizeof(A);
   static KM_HOT void panels(const F& fold, A* to, i64 n, i64 width, const char* at, i64 down) {
@@ -323,15 +339,9 @@ struct lane_tree : tree_base<Map, K, N, F, I...> {
     }
   }
 
-  // The tree of four rows: distance two, then distance one.
-  static KM_HOT void join_four(const F& fold, A* KM_R acc, i64 n) {
-    const F f = fold;
-    const A *KM_R b = acc + n, *KM_R c = acc + 2 * n, *KM_R d = acc + 3 * n;
-    KM_IVDEP
-    for (i64 j = 0; j < n; j++) acc[j] = f(f(acc[j], c[j]), f(b[j], d[j]));
-  }
-  // The same for four rows of elements; or, as a chain, acc and the four rows from left to right.
-  static KM_INL void sweep_four(const Map map, const F f, A* KM_R acc, i64 n, bool chain,
+  // The tree of four rows of elements: distance two, then distance one; or, as a chain, acc and the
+  // four rows from left to right.
+  static KM_INL void sweep_four(const Map map, const F f, A* acc, i64 n, bool chain,
                                 const reader<I>... a, const reader<I>... b, const reader<I>... c,
                                 const reader<I>... d) {
     if (chain) {
@@ -358,6 +368,24 @@ struct lane_tree : tree_base<Map, K, N, F, I...> {
                                   char* const* a, char* const* b, char* const* c, char* const* d,
                                   const i64* s) {
     sweep_four_at(map, f, acc, n, chain, a, b, c, d, s, indices_of<(int)sizeof...(I)>());
+  }
+
+  static KM_HOT void join_each_four(const F& fold, A* KM_R acc, i64 n) {
+    const F f = fold;
+    const A *KM_R b = acc + n, *KM_R c = acc + 2 * n, *KM_R d = acc + 3 * n;
+    KM_IVDEP
+    for (i64 j = 0; j < n; j++) acc[j] = f(f(acc[j], c[j]), f(b[j], d[j]));
+  }
+  // The tree of four rows of accumulators.
+  static KM_INL void join_four(const F& f, A* acc, i64 n) {
+    if constexpr (base::direct) {
+      char *const a[] = {(char*)acc}, *const b[] = {(char*)(acc + n)},
+           *const c[] = {(char*)(acc + 2 * n)}, *const d[] = {(char*)(acc + 3 * n)};
+      const i64 s[] = {(i64)sizeof(A)};
+      combine_four(Map(), f, acc, n, false, a, b, c, d, s);
+    } else {
+      join_each_four(f, acc, n);
+    }
   }
 
   // A chunk of 3 to L elements whose rows adjoin: the first two levels at once, straight from the
