@@ -246,7 +246,7 @@ class Config:
         "auto",
         accepts="auto, cpu, emulator, null, cuda or cuda:N",
         default="auto",
-        doc="The default device; auto is the first GPU, else the CPU.",
+        doc="The default device; auto is the CPU. Arrays on a GPU decide for themselves.",
     )
     color: bool = _knob(
         "NO_COLOR",

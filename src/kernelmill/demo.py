@@ -39,7 +39,7 @@ __all__ = [
 
 PHOTOGRAPH: Final = Path(__file__).resolve().parent / "data" / "chelsea.png"
 CUDA_STEP: Final = (
-    "grayscale from CUDA C++: needs the cuda or emulator device; neither is part of this version"
+    "grayscale from CUDA C++: needs kernels of CUDA C++ source; they are not part of this version"
 )
 LARGE: Final = 1 << 24
 _LARGEST: Final = 1 << 26

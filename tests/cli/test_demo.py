@@ -189,8 +189,8 @@ def test_the_command_prints_the_table(tmp_path):
     ]
     assert {len(line.split("  ")[0]) for line in lines[1:9]} == {len(step) for step in STEPS}
     assert lines[9] == (
-        "grayscale from CUDA C++: needs the cuda or emulator device; "
-        "neither is part of this version"
+        "grayscale from CUDA C++: needs kernels of CUDA C++ source; "
+        "they are not part of this version"
     )
     assert lines[10].startswith("grayscale: mean 119.")
     assert result.stderr == "this takes about ten seconds\n" + "".join(
@@ -213,7 +213,7 @@ def test_json_has_the_rows_and_what_was_skipped(tmp_path):
     assert found["skipped"] == [
         {
             "step": "grayscale from CUDA C++",
-            "reason": "needs the cuda or emulator device; neither is part of this version",
+            "reason": "needs kernels of CUDA C++ source; they are not part of this version",
         }
     ]
     assert found["pictures"] == [str(tmp_path / name) for name in PICTURES]

@@ -16,10 +16,12 @@ import pytest
 
 import kernelmill as km
 from array_layouts import same
+from kernelmill.runtime.devices import available_devices
 
 X = np.arange(3.0)
 ACCEPTED = "accepted: a NumPy array, a buffer, a CPU torch tensor or an object with __dlpack__"
 SERVED = "served are bool, int8…uint64, float16, bfloat16, float32/64, complex64/128, structs"
+DEVICES = f"devices here: {', '.join(available_devices())}; see `kernelmill doctor`"
 
 
 def locked() -> np.ndarray:
@@ -254,14 +256,14 @@ CALLS: dict[str, tuple[Any, type[Exception], str, str]] = {
         lambda: km.op(3), km.ArgumentError, "op() expects a function, got 3", "",
     ),
     "a device that is absent": (
-        lambda: km.Device("cuda"), km.DeviceError,
-        "device 'cuda' cannot be used: the CUDA back end is not part of this version",
-        "devices here: cpu; see `kernelmill doctor`",
+        lambda: km.Device("emulator"), km.DeviceError,
+        "device 'emulator' cannot be used: the emulator is not part of this version",
+        DEVICES,
     ),
     "a device that is unknown": (
         lambda: km.set_default_device("abacus"), km.DeviceError,
         "device 'abacus' cannot be used: there is no such device",
-        "devices here: cpu; see `kernelmill doctor`",
+        DEVICES,
     ),
 }  # fmt: skip
 
@@ -487,7 +489,7 @@ def test_an_instruction_set_that_is_unknown(tmp_path: Path) -> None:
     ("variable", "value", "text"),
     [
         ("KERNELMILL_NUM_THREADS", "0", "accepted: a whole number from 1 to 4096"),
-        ("KERNELMILL_DEVICE", "cuda", "the CUDA back end is not part of this version"),
+        ("KERNELMILL_DEVICE", "emulator", "the emulator is not part of this version"),
     ],
 )
 def test_settings_that_cannot_be_used(tmp_path: Path, variable: str, value: str, text: str) -> None:

@@ -217,7 +217,7 @@ def test_arrays_of_another_device() -> None:
         "hint: copy it to the host first, for example `inputs[1].cpu()`"
     )
     with pytest.raises(km.DeviceError, match="in the memory of a CUDA device"):
-        km.reduce(Interface())
+        km.transform((np.ones(3), Interface()), lambda a, b: a + b)
 
 
 def test_buffers() -> None:

@@ -6,7 +6,7 @@ What an array is to memory is in `runtime/memory.py`; what shapes do together, i
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -15,18 +15,36 @@ from kernelmill.algorithms.layout import Operand, memory_order
 from kernelmill.compiler import ir
 from kernelmill.compiler.builder import weak_type_of
 from kernelmill.dtypes import DType, StructType, Type, WeakType, int64, uint64, weak_int
-from kernelmill.errors import ArgumentError, ScalarOverflowError, ShapeError
-from kernelmill.runtime.memory import View, as_view, copied, empty_like_library, may_overlap
+from kernelmill.errors import (
+    ArgumentError,
+    DeviceError,
+    NotImplementedHere,
+    ScalarOverflowError,
+    ShapeError,
+)
+from kernelmill.runtime.backend import lacking
+from kernelmill.runtime.devices import backend_named, current_backend
+from kernelmill.runtime.memory import (
+    View,
+    as_view,
+    check_output,
+    copied,
+    empty_like_library,
+    is_on_cuda,
+    may_overlap,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from kernelmill.dtypes import PromotionTable
+    from kernelmill.runtime.backend import Backend
 
 __all__ = [
     "Argument",
     "argument",
     "arguments_of",
+    "backend_of",
     "given_outputs",
     "outputs_of",
     "rules_of",
@@ -38,7 +56,7 @@ __all__ = [
 class Argument:
     """An operand with the name by which errors call it.
 
-    `type` is weak for a Python scalar, and `scalar` is that scalar.
+    `type` is weak for a Python scalar; `scalar` is a Python or NumPy scalar that was given.
     """
 
     name: str
@@ -78,11 +96,24 @@ class Argument:
             )
             if not (same and elementwise) and may_overlap(mine, theirs):
                 if events.active:
+                    device = mine.place or "cpu"
                     events.emit(
-                        "copy", self.name, device="cpu", bytes=mine.nbytes, reason="overlap"
+                        "copy", self.name, device=device, bytes=mine.nbytes, reason="overlap"
                     )
-                return replace(self, view=copied(mine))
+                return replace(self, view=_copied(mine, self.name))
         return self
+
+
+def _copied(view: View, name: str) -> View:
+    if view.place is None:
+        return copied(view)
+    from kernelmill.runtime.cuda.arrays import (  # noqa: PLC0415 - only where there are such arrays
+        DeviceView,
+        duplicate,
+    )
+
+    assert isinstance(view, DeviceView)
+    return duplicate(view, name)
 
 
 def arguments_of(inputs: tuple[Any, ...], name: str) -> list[Argument]:
@@ -96,10 +127,62 @@ def arguments_of(inputs: tuple[Any, ...], name: str) -> list[Argument]:
         raise ArgumentError(
             f"`{name}` is a list of arrays", hint="several arrays are a tuple: pass `(a, b)`"
         )
-    given = [argument(x, f"{name}[{i}]" if len(inputs) > 1 else name) for i, x in enumerate(inputs)]
+    first = next((x for x in inputs if not isinstance(x, _SCALARS)), None)
+    on_cuda = is_on_cuda(first)
+    given = [
+        argument(x, f"{name}[{i}]" if len(inputs) > 1 else name, on_cuda=on_cuda)
+        for i, x in enumerate(inputs)
+    ]
     if all(a.is_weak for a in given):
         raise ArgumentError("all inputs are Python scalars", hint="pass one as `np.asarray(x)`")
+    if on_cuda:
+        _check_places(given)
     return given
+
+
+_SCALARS: Final = (bool, int, float, complex, np.generic)
+
+
+def _check_places(given: Sequence[Argument]) -> None:
+    """Refuse arrays on several devices."""
+    first = _leading(given)
+    for other in given:
+        if other.scalar is None and other.view.place != first.view.place:
+            raise DeviceError(
+                f"argument {other.name!r} is on {other.view.place}, {first.name!r} on "
+                f"{first.view.place}; a call runs on one device",
+                hint="copy them to one device first",
+            )
+
+
+def _leading(given: Sequence[Argument]) -> Argument:
+    """Return the argument whose library and device decide: the first array, or strong scalar."""
+    arrays = [a for a in given if a.view.place is not None] or [a for a in given if not a.is_weak]
+    return arrays[0]
+
+
+def backend_of(given: Sequence[Argument], family: str) -> Backend:
+    """Return the back end that runs a family: that of the arrays, for host arrays the current one.
+
+    Raises DeviceError where the current device cannot reach host arrays, and NotImplementedHere
+    where the family has no form for the device.
+    """
+    leading = _leading(given)
+    place = leading.view.place
+    backend = current_backend() if place is None else backend_named(place)
+    if place is None and backend.target == "cuda":
+        raise DeviceError(
+            f"argument {leading.name!r} is in the memory of the host; the current device is "
+            f"{backend.name}",
+            hint="copy it first: torch's x.cuda(), cupy.asarray(x); or use km.Device('cpu')",
+        )
+    reason = lacking(backend, family)
+    if reason:
+        raise NotImplementedHere(
+            f"{reason}; the arrays are on {backend.name}",
+            hint="copy them to the host, for example with `x.cpu()` or `cupy.asnumpy(x)`",
+        )
+    return backend
 
 
 def _holds_arrays(values: list[Any]) -> bool:
@@ -108,19 +191,43 @@ def _holds_arrays(values: list[Any]) -> bool:
 
 def rules_of(given: Sequence[Argument]) -> PromotionTable:
     """Return whose promotion rules hold: those of the library of the first array."""
-    first = next(a for a in given if not a.is_weak)
-    return "torch" if first.view.library == "torch" else "numpy"
+    return "torch" if _leading(given).view.library == "torch" else "numpy"
 
 
-def argument(value: object, name: str, *, writable: bool = False) -> Argument:
-    """Return an array, or a Python scalar as a 0-d one, as an argument."""
+def argument(
+    value: object, name: str, *, writable: bool = False, on_cuda: bool = False
+) -> Argument:
+    """Return an array, or a Python scalar as a 0-d one, as an argument.
+
+    `on_cuda` asks for arrays in the memory of a device; scalars are on the host always.
+    """
     if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
         weak = weak_type_of(value)
         stored = weak.storage if isinstance(weak, WeakType) else weak
         assert isinstance(stored, DType)
         return Argument(name, as_view(_scalar_array(value, stored, name), name), weak, value)
-    view = as_view(value, name, writable=writable)
+    if isinstance(value, np.generic):
+        view = as_view(value, name, writable=writable)
+        return Argument(name, view, view.dtype, value)
+    view = (_device_view if on_cuda else as_view)(value, name, writable=writable)
     return Argument(name, view, view.dtype)
+
+
+def _device_view(value: object, name: str, *, writable: bool) -> View:
+    from kernelmill.runtime.cuda.arrays import as_device_view  # noqa: PLC0415 - as in `_copied`
+    from kernelmill.runtime.cuda.driver import require  # noqa: PLC0415
+
+    require()
+    view = as_device_view(value, name, writable=writable)
+    if writable:
+        check_output(view, name)
+    if not view.is_aligned:
+        raise ArgumentError(
+            f"argument {name!r} is at address {view.ptr:#x} with strides {view.strides}: a device "
+            f"reads {view.dtype} only at multiples of {view.dtype.alignment}",
+            hint="pass a copy of it",
+        )
+    return view
 
 
 def _scalar_array(value: complex, stored: DType, name: str) -> np.ndarray[Any, Any]:
@@ -193,9 +300,10 @@ def outputs_of(
     """
     if out is None:
         made = tuple(_new(shape, dtype, inputs) for dtype in dtypes)
-        views = [argument(array, "out", writable=True) for array in made]
+        on_cuda = _leading(inputs).view.place is not None
+        views = [argument(array, "out", writable=True, on_cuda=on_cuda) for array in made]
         return views, made[0] if len(made) == 1 else made
-    views = given_outputs(out)
+    views = given_outputs(out, inputs)
     for i, output in enumerate(views):
         _check_shape(output, shape, exact=exact)
         _check_alike(output, views[0], exact=exact)
@@ -205,13 +313,17 @@ def outputs_of(
     return views, out
 
 
-def given_outputs(out: Any) -> list[Argument]:
-    """Return the arrays that the user gave for results as arguments."""
+def given_outputs(out: Any, inputs: Sequence[Argument]) -> list[Argument]:
+    """Return the arrays that the user gave for results of these inputs as arguments."""
     given = out if type(out) is tuple else (out,)
-    return [
-        argument(array, f"out[{i}]" if len(given) > 1 else "out", writable=True)
+    on_cuda = _leading(inputs).view.place is not None
+    found = [
+        argument(array, f"out[{i}]" if len(given) > 1 else "out", writable=True, on_cuda=on_cuda)
         for i, array in enumerate(given)
     ]
+    if on_cuda:
+        _check_places((*inputs, *found))
+    return found
 
 
 def _check_shape(output: Argument, shape: tuple[int, ...], *, exact: bool) -> None:
@@ -238,10 +350,27 @@ def _new(
 ) -> Any:  # Any: an array of whatever library
     """Return a new array in the library of the first array, in the memory order of the inputs."""
     arrays = [a for a in inputs if not a.is_weak]
-    library = arrays[0].view.library
+    first = _leading(inputs).view
+    if first.place is not None:
+        return _new_on_device(shape, dtype, first, arrays)
+    library = first.library
     order = memory_order(shape, [a.operand for a in arrays if len(a.view.shape) <= len(shape)])
     if order == tuple(range(len(shape))):
         return empty_like_library(shape, dtype, library)
     made = empty_like_library(tuple(shape[axis] for axis in order), dtype, library)
     back = tuple(sorted(range(len(order)), key=order.__getitem__))
     return made.permute(back) if library == "torch" else made.transpose(back)
+
+
+def _new_on_device(
+    shape: tuple[int, ...], dtype: DType | StructType, first: View, arrays: Sequence[Argument]
+) -> Any:  # Any: as `_new`
+    from kernelmill.runtime.cuda.arrays import DeviceView, empty  # noqa: PLC0415 - as in `_copied`
+
+    assert isinstance(first, DeviceView)
+    order = memory_order(shape, [a.operand for a in arrays if len(a.view.shape) <= len(shape)])
+    if first.maker == "cuda" or order == tuple(range(len(shape))):
+        return empty(shape, dtype, first.maker, device=first.device)
+    made = empty(tuple(shape[axis] for axis in order), dtype, first.maker, device=first.device)
+    back = tuple(sorted(range(len(order)), key=order.__getitem__))
+    return made.permute(back) if first.maker == "torch" else made.transpose(back)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final, get_args
 from kernelmill.algorithms.layout import Pattern
 from kernelmill.dtypes import SCALARS
 from kernelmill.errors import DeviceError
-from kernelmill.runtime.devices import Device
+from kernelmill.runtime.backend import lacking
+from kernelmill.runtime.devices import Device, backend_named
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -115,10 +116,16 @@ def capabilities() -> Capabilities:
     reasons = {backend: absence(backend) for backend in BACKENDS}
     return Capabilities(
         tuple(
-            Capability(family, dtype, layout, backend, reasons[backend])
+            Capability(
+                family, dtype, layout, backend, reasons[backend] or _lacking(family, backend)
+            )
             for family, backend, dtype, layout in product(FAMILIES, BACKENDS, DTYPES, LAYOUTS)
         )
     )
+
+
+def _lacking(family: str, device: str) -> str:
+    return lacking(backend_named(device), family)
 
 
 def absence(device: str) -> str:

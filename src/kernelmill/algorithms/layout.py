@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MAX_DIMS",
+    "Access",
     "Form",
     "Layout",
     "Operand",
@@ -30,6 +31,8 @@ __all__ = [
 ]
 
 Pattern: TypeAlias = Literal["contiguous", "broadcast", "strided", "transposed"]
+# How a kernel reaches an operand: by its pattern, or a scalar that is handed over itself.
+Access: TypeAlias = Pattern | Literal["by_value"]
 
 # Dimensions that a kernel walks, after merging; the same number stands in host/abi.hpp.
 MAX_DIMS: Final = 8

@@ -1,7 +1,7 @@
 """Plans: the one place that builds kernels, sizes workspace, chooses threads and launches.
 
 A family file (`transform.py`, `reduce.py`, …) checks its arguments and describes a kernel; what
-happens then is here. Also here: the cost model, in bytes and operations an element.
+happens then is here. What an element costs is in `costs.py`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kernelmill import events
-from kernelmill.compiler import ir
+from kernelmill.algorithms.costs import WORTH_A_THREAD, Cost
 from kernelmill.compiler.op import Op
 from kernelmill.config import get_config
 from kernelmill.errors import ArgumentError
 from kernelmill.runtime.backend import FLAG_STREAM, Kernel, KernelSource, Launch
-from kernelmill.runtime.devices import chosen_device, current_backend
+from kernelmill.runtime.devices import chosen_device
 from kernelmill.runtime.native import native, stream_threshold
 
 if TYPE_CHECKING:
@@ -24,80 +24,10 @@ if TYPE_CHECKING:
 
     from kernelmill.compiler.op import Specialized
     from kernelmill.config import Config
+    from kernelmill.runtime.backend import Backend
     from kernelmill.runtime.memory import View
 
 __all__ = ["Bound", "Built", "Cost", "Plan", "Prepare", "Scope", "build", "execute", "quick"]
-
-
-# ----------------------------------------------------------------------------- the cost model
-
-# Operations that take many instructions, counted in multiples of an addition.
-_WEIGHTS: Final = {
-    **dict.fromkeys(("truediv", "sqrt", "rsqrt", "floordiv", "mod", "fmod", "cbrt"), 8),
-    **dict.fromkeys(("exp", "exp2", "log", "log2", "log10", "sin", "cos", "tanh", "erf"), 16),
-    **dict.fromkeys(("expm1", "log1p", "tan", "asin", "acos", "atan", "atan2", "hypot"), 24),
-    **dict.fromkeys(("sinh", "cosh", "asinh", "acosh", "atanh", "erfc", "pow"), 40),
-    **dict.fromkeys(("tgamma", "lgamma"), 100),
-}
-# Turns that a loop is taken to make when nothing is known of it.
-_TURNS: Final = 8
-# What one core does: bytes from its caches and additions, a second. Only their ratio to the cost of
-# waking a thread matters here.
-_CORE_BYTES: Final = 25e9
-_CORE_FLOPS: Final = 12e9
-# Work for which a second thread is worth its wake-up.
-_WORTH_A_THREAD: Final = 8e-6
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """What one element costs: bytes read and written, and operations."""
-
-    bytes: int
-    flops: int
-
-    @property
-    def seconds(self) -> float:
-        """Rough time of one element on one core."""
-        return max(self.bytes / _CORE_BYTES, self.flops / _CORE_FLOPS)
-
-    @property
-    def serial_below(self) -> int:
-        """Elements for each thread that takes part."""
-        return max(1024, int(_WORTH_A_THREAD / self.seconds))
-
-
-def count_flops(program: ir.Program) -> int:
-    """Estimate the operations of one call; a loop counts `_TURNS` times."""
-    counts: dict[str, int] = {}
-    for function in program.functions:
-        counts[function.name] = _block_flops(function.body, counts)
-    return max(1, counts[program.entry.name])
-
-
-def _block_flops(block: tuple[ir.Stmt, ...], callees: dict[str, int]) -> int:
-    total = 0
-    for statement in block:
-        total += sum(_expression_flops(e, callees) for e in ir.operands(statement))
-        match statement:
-            case ir.If(then=then, orelse=orelse):
-                total += max(_block_flops(then, callees), _block_flops(orelse, callees))
-            case ir.For(body=body) | ir.While(body=body):
-                total += _TURNS * _block_flops(body, callees)
-    return total
-
-
-def _expression_flops(node: ir.Expr, callees: dict[str, int]) -> int:
-    below = sum(_expression_flops(child, callees) for child in ir.children(node))
-    match node:
-        case ir.Apply(op=op):
-            return below + _WEIGHTS.get(op, 1)
-        case ir.Call(function=function):
-            return below + callees[function]
-        case ir.Select() | ir.Cast():
-            return below + 1
-        case _:
-            return below
 
 
 # ----------------------------------------------------------------------------- captured scalars
@@ -166,21 +96,28 @@ class Built:
     kernel: Kernel
     scope: Scope
     cost: Cost
+    backend: Backend = field(repr=False, compare=False)
 
 
 _BUILT: dict[object, Built] = {}
 
 
 def build(
-    key: object, family: str, scope: Scope, cost: Cost, source: Callable[[], KernelSource]
+    key: object,
+    family: str,
+    scope: Scope,
+    cost: Cost,
+    source: Callable[[], KernelSource],
+    *,
+    backend: Backend,
 ) -> Built:
     """Return the kernel for `key`, which names everything that its text depends on."""
     config = get_config()
-    full = (current_backend().name, config.cxx, config.march, key)
+    full = (backend.name, config.cxx, config.march, key)
     found = _BUILT.get(full)
     if found is None:
-        kernel = current_backend().build(source())
-        found = _BUILT.setdefault(full, Built(family, kernel, scope, cost))
+        kernel = backend.build(source())
+        found = _BUILT.setdefault(full, Built(family, kernel, scope, cost, backend))
     if found.cost != cost:  # arrays of one element, which count as free, came first
         return replace(found, cost=cost)
     return found
@@ -224,11 +161,10 @@ def execute(bound: Bound) -> Any:  # Any: as `Bound.result`
     captures = built.scope.read(bound.functions)
     assert captures is not None, "the operators were specialized for these functions just now"
     if bound.elements:
-        backend = current_backend()
         start = time.perf_counter()
-        backend.launch(built.kernel, _launch(bound, captures))
+        built.backend.launch(built.kernel, _launch(bound, captures))
         if events.active:
-            _report(bound, backend.name, time.perf_counter() - start)
+            _report(bound, built.backend.name, time.perf_counter() - start)
     return bound.unwrapped
 
 
@@ -243,7 +179,8 @@ def _launch(bound: Bound, captures: bytes) -> Launch:
         workspace=bound.workspace,
         threads=max(1, min(native().thread_count(), 1 + elements // cost.serial_below)),
         flags=streams if bound.flags is None else bound.flags,
-        release_gil=elements * cost.seconds > _WORTH_A_THREAD,
+        release_gil=elements * cost.seconds > WORTH_A_THREAD,
+        views=bound.views,
     )
 
 
@@ -361,13 +298,17 @@ class Plan:
     def explain(self) -> str:
         """Say what the plan does: kernel, cost, where its binary lies."""
         built = self.built
-        return (
-            f"{self.describe(built)}\n"
-            f"device: {current_backend().name}\n"
-            f"cost an element: {built.cost.bytes} bytes, {built.cost.flops} operations\n"
-            f"second thread from {built.cost.serial_below} elements\n"
-            f"binary: {built.kernel.path}"
-        )
+        lines = [
+            self.describe(built),
+            f"device: {built.backend.name}",
+            f"cost an element: {built.cost.bytes} bytes, {built.cost.flops} operations",
+        ]
+        if built.backend.target == "host":
+            lines.append(f"second thread from {built.cost.serial_below} elements")
+            lines.append(f"binary: {built.kernel.path}")
+        else:
+            lines.append(f"a block takes {built.kernel.source.tile} elements at a time")
+        return "\n".join(lines)
 
     def __repr__(self) -> str:
         return f"<Plan {self.describe(self.built)}>"

@@ -17,21 +17,21 @@ from kernelmill.algorithms import layout as layouts
 from kernelmill.algorithms.arguments import (
     Argument,
     arguments_of,
+    backend_of,
     given_outputs,
     outputs_of,
     rules_of,
     weak_limits,
 )
+from kernelmill.algorithms.costs import Cost, count_flops
 from kernelmill.algorithms.folds import Fold, element_program, element_types, plan_fold
 from kernelmill.algorithms.plan import (
     Bound,
     Built,
-    Cost,
     Plan,
     Scope,
     aligned,
     build,
-    count_flops,
     execute,
     quick,
     remember,
@@ -281,6 +281,7 @@ def _prepare(request: _Request, inputs: tuple[Any, ...], out: Any) -> Bound:
             hint="`km.transform_reduce` takes several, with an operator that joins them",
         )
     given = arguments_of(inputs, "inputs" if request.transform else "x")
+    backend_of(given, "reduce")
     with promotion(rules_of(given)):
         mapped, folds = _folds(request, given)
         return _bind(request, given, mapped, folds, out)
@@ -316,7 +317,7 @@ def _bind(
     axes = layouts.normalize_axes(request.options.axis, len(shape))
     keepdims = request.options.keepdims
     made = tuple(1 if a in axes else n for a, n in enumerate(shape) if keepdims or a not in axes)
-    outputs, result = outputs_of(out, _stored(folds, out), made, given, exact=True)
+    outputs, result = outputs_of(out, _stored(folds, out, given), made, given, exact=True)
     given = [a.apart_from(outputs, elementwise=False) for a in given]
     kept = [
         o.on_axes([a for a in range(len(shape)) if a not in axes]) if keepdims else o
@@ -352,11 +353,13 @@ def _first(result: Any) -> Any:
     return result[0] if type(result) is tuple else result
 
 
-def _stored(folds: Sequence[Fold], out: Any) -> tuple[DType | StructType, ...]:
+def _stored(
+    folds: Sequence[Fold], out: Any, inputs: Sequence[Argument]
+) -> tuple[DType | StructType, ...]:
     """Return the element types to store: the folds' own, or those of `out`."""
     if out is None:
         return tuple(f.out for f in folds)
-    given = given_outputs(out)
+    given = given_outputs(out, inputs)
     if len(given) != len(folds):
         raise ArgumentError(f"`out` has {len(given)} arrays for {len(folds)} operators")
     stored = tuple(o.view.dtype for o in given)
@@ -416,6 +419,7 @@ def _built(
             None if program is None else (program, scope.offsets[-1] if mapped else 0),
             _fold_texts(folds, stored, scope),
         ),
+        backend=backend_of(given, "reduce"),
     )
 
 

@@ -1,17 +1,19 @@
-"""The C++ text of a kernel: printed operators around one instance of a host template.
+"""The C++ text of a kernel: printed operators around one instance of a template.
 
-Which templates exist is seen in `host/`; how an operator is printed, in `compiler/cpp.py`.
+Which templates exist is seen in `host/` and `device/`; how an operator is printed, in
+`compiler/cpp.py`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from kernelmill.algorithms.costs import count_flops
 from kernelmill.compiler.builder import FunctionBuilder, convert, tuple_item
 from kernelmill.compiler.cpp import print_program
 from kernelmill.compiler.cpp_types import type_spelling
-from kernelmill.compiler.dialects import GUARDED, HOST, HOST_NEAR
+from kernelmill.compiler.dialects import CUDA, GUARDED, HOST, HOST_NEAR
 from kernelmill.compiler.ir import (
     Apply,
     Program,
@@ -19,18 +21,28 @@ from kernelmill.compiler.ir import (
     walk_expressions,
     walk_statements,
 )
-from kernelmill.dtypes import TupleType
+from kernelmill.dtypes import DType, StructType, TupleType, storage
 from kernelmill.runtime.backend import KernelSource
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kernelmill.algorithms.layout import Form, Pattern
+    from kernelmill.algorithms.layout import Access, Form, Pattern
     from kernelmill.compiler.cpp import PrintedOperator
     from kernelmill.compiler.ir import Expr
-    from kernelmill.dtypes import DType, StructType, Type
+    from kernelmill.dtypes import Type
+    from kernelmill.runtime.backend import Target
 
-__all__ = ["FoldText", "assemble", "reduce_source", "storing", "transform_source"]
+__all__ = [
+    "FoldText",
+    "Loop",
+    "access",
+    "assemble",
+    "loop_for",
+    "reduce_source",
+    "storing",
+    "transform_source",
+]
 
 
 def storing(program: Program, wanted: Sequence[DType | StructType]) -> Program:
@@ -53,6 +65,22 @@ def _converted(value: Expr, target: Type) -> Expr:
     return convert(value, target)
 
 
+def access(target: Target, pattern: Pattern, *, is_scalar: bool) -> Access:
+    """Return how a kernel reaches an operand: a device is handed scalars themselves."""
+    return "by_value" if is_scalar and target == "cuda" else pattern
+
+
+# The loops of a text: one for all shapes on the host; on a device one dimension, or several.
+Loop: TypeAlias = Literal["any", "flat", "nested"]
+
+
+def loop_for(target: Target, rank: int) -> Loop:
+    """Return the loop that a kernel has for so many dimensions."""
+    if target == "host":
+        return "any"
+    return "flat" if rank <= 1 else "nested"
+
+
 def assemble(
     name: str,
     templates: Sequence[str],
@@ -60,25 +88,40 @@ def assemble(
     launch: str,
     structs: str = "",
 ) -> KernelSource:
-    """Return the text of a kernel: includes, operators, structs, and the one exported function."""
+    """Return the text of a host kernel: includes, operators, structs, one exported function."""
+    exported = f"KM_EXPORT void km_kernel(const km::Call* call) {{\n  {launch}\n}}\n"
+    return KernelSource(name, _text(name, templates, operators, f"{structs}\n{exported}"))
+
+
+def _text(
+    name: str, templates: Sequence[str], operators: Sequence[PrintedOperator], rest: str
+) -> str:
     files = sorted({*templates, *(file for o in operators for file in o.includes)})
     includes = "".join(f'#include "{file}"\n' for file in files)
     body = "\n".join(operator.text for operator in operators)
-    return KernelSource(
-        name,
-        f"// {name}\n{includes}\n{body}\n{structs}\n"
-        f"KM_EXPORT void km_kernel(const km::Call* call) {{\n  {launch}\n}}\n",
-    )
+    return f"// {name}\n{includes}\n{body}\n{rest}"
 
 
 def transform_source(
     name: str,
     program: Program,
-    inputs: Sequence[tuple[Type, Pattern]],
+    inputs: Sequence[tuple[Type, Access]],
+    outputs: Sequence[tuple[DType | StructType, Pattern]],
+    loop: Loop = "any",
+) -> KernelSource:
+    """Return the text of an element-wise kernel; `loop` is that of the target, see `loop_for`."""
+    whole = storing(program, [t for t, _ in outputs])
+    if loop == "any":
+        return _host_transform(name, whole, inputs, outputs)
+    return _cuda_transform(name, whole, inputs, outputs, loop)
+
+
+def _host_transform(
+    name: str,
+    whole: Program,
+    inputs: Sequence[tuple[Type, Access]],
     outputs: Sequence[tuple[DType | StructType, Pattern]],
 ) -> KernelSource:
-    """Return the text of an element-wise kernel."""
-    whole = storing(program, [t for t, _ in outputs])
     printed = [print_program(whole, HOST)]
     functor = "km::Op"
     if _is_guarded(whole):
@@ -92,6 +135,77 @@ def transform_source(
         f"km::transform<{functor}, km::in<{taken}>, km::out<{made}>>"
         f"::run(call, {functor}(call->captures));",
     )
+
+
+# Threads of a block, as device/transform.cuh has them.
+TRANSFORM_THREADS: Final = 128
+_SCATTERED: Final = 4  # elements of a thread at a time in several dimensions
+_VALUE_SLOT: Final = 16
+_PACKET: Final = 16
+# Bytes a thread asks for at a time, and the most elements it then holds.
+_WIDTHS: Final = (16, 8, 4, 2, 1)
+_IN_FLIGHT: Final = 32
+# The most that one operand then has of them in registers.
+_LARGEST: Final = 64
+_MOST_HELD: Final = 16
+# Operations an element from which it is computed that takes the time, so few are held at once.
+_COSTLY: Final = 12
+_DEAR: Final = 60
+
+
+def _cuda_transform(
+    name: str,
+    whole: Program,
+    inputs: Sequence[tuple[Type, Access]],
+    outputs: Sequence[tuple[DType | StructType, Pattern]],
+    loop: Loop,
+) -> KernelSource:
+    printed = print_program(whole, CUDA)
+    layout = printed.captures_layout
+    captured = 0 if layout is None else -(-layout.itemsize // _VALUE_SLOT) * _VALUE_SLOT
+    values = sum(pattern == "by_value" for _, pattern in inputs)
+    room = max(captured + values * _VALUE_SLOT, _VALUE_SLOT)
+    wide, packets = _packets(inputs, outputs, count_flops(whole))
+    tile = TRANSFORM_THREADS * (wide * packets if loop == "flat" else _SCATTERED)
+    rest = (
+        f"typedef km::transform<km::Op, km::in<{_arguments(inputs)}>,\n"
+        f"    km::out<{_arguments(outputs)}>, {captured}, {room}, {wide}, {packets}> Run;\n"
+        f"KM_EXPORT void __launch_bounds__({TRANSFORM_THREADS})\n"
+        f"km_kernel(const __grid_constant__ Run::call call) {{\n  Run::{loop}(call);\n}}\n"
+    )
+    text = _text(name, ["transform.cuh"], [printed], rest)
+    return KernelSource(name, text, tile)
+
+
+def _packets(
+    inputs: Sequence[tuple[Type, Access]],
+    outputs: Sequence[tuple[DType | StructType, Pattern]],
+    flops: int,
+) -> tuple[int, int]:
+    """Return how many neighbours a thread takes as one packet, and how many packets at a time."""
+    taken = [_itemsize(t) for t, pattern in inputs if pattern == "contiguous"]
+    sizes = taken + [_itemsize(t) for t, pattern in outputs if pattern == "contiguous"]
+    if not sizes or flops >= _DEAR:
+        return 1, 1 if flops >= _COSTLY else 4
+    fits = [v for v in _WIDTHS if all(_is_packet(v * s) for s in sizes)]
+    fitting = [v for v in fits if v * max(sizes) <= _LARGEST] or [1]
+    wide = next((v for v in fitting if v * max(sizes) <= _PACKET), fitting[-1])
+    if wide < 4 and min(sizes) < max(sizes) and 4 in fitting:  # noqa: PLR2004 - words of the narrow one
+        wide = 4
+    if flops >= _COSTLY:
+        return min(wide, 4), 1
+    packets = max(1, min(4, _IN_FLIGHT // (wide * (sum(taken) or max(sizes))), _MOST_HELD // wide))
+    return wide, packets
+
+
+def _is_packet(nbytes: int) -> bool:
+    return nbytes in (1, 2, 4, 8) or nbytes % _PACKET == 0
+
+
+def _itemsize(type_: Type) -> int:
+    stored = storage(type_)
+    assert isinstance(stored, (DType, StructType))
+    return stored.itemsize
 
 
 def _is_guarded(program: Program) -> bool:
@@ -190,7 +304,7 @@ def _fold_lines(index: int, fold: FoldText, printed: list[PrintedOperator]) -> l
     ]
 
 
-def _arguments(operands: Sequence[tuple[Type, Pattern]]) -> str:
+def _arguments(operands: Sequence[tuple[Type, Access]]) -> str:
     return ", ".join(
         f"km::arg<{type_spelling(type_, qualified=True)}, km::{pattern}>"
         for type_, pattern in operands

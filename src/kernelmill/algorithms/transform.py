@@ -14,24 +14,24 @@ from kernelmill.algorithms import layout as layouts
 from kernelmill.algorithms.arguments import (
     Argument,
     arguments_of,
+    backend_of,
     given_outputs,
     outputs_of,
     rules_of,
     weak_limits,
 )
+from kernelmill.algorithms.costs import Cost, count_flops
 from kernelmill.algorithms.plan import (
     Bound,
     Built,
-    Cost,
     Plan,
     Scope,
     build,
-    count_flops,
     execute,
     quick,
     remember,
 )
-from kernelmill.algorithms.source import transform_source
+from kernelmill.algorithms.source import access, loop_for, transform_source
 from kernelmill.compiler.op import Op, Specialized, as_op, root_of, specialize
 from kernelmill.dtypes import DType, StructType, TupleType, can_store, promotion, storage
 from kernelmill.errors import ArgumentError, DTypeError
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kernelmill.algorithms.layout import Layout
+    from kernelmill.algorithms.source import Loop
 
 __all__ = ["transform"]
 
@@ -54,7 +55,8 @@ def transform(inputs: Any, op: Op | Callable[..., Any], *, out: Any = None) -> A
     inputs
         An array, or a tuple of arrays that are taken together: the operator has one parameter for
         each. Shapes broadcast as in NumPy; Python scalars are weak (NEP 50). NumPy arrays,
-        buffers, DLPack exporters and CPU torch tensors of any strides.
+        buffers, DLPack exporters and torch tensors of any strides; or arrays in the memory of one
+        CUDA device (torch, CuPy, DLPack, `__cuda_array_interface__`), which then computes.
     op
         A function of the operator language. When it returns a tuple there are several results.
     out
@@ -74,7 +76,7 @@ def transform(inputs: Any, op: Op | Callable[..., Any], *, out: Any = None) -> A
     ShapeError, DTypeError, ArgumentError, DeviceError
         The arrays do not fit each other, the operator or the device.
     CompileError
-        There is no usable C++ compiler, or it failed.
+        There is no usable compiler, or it failed.
 
     Examples
     --------
@@ -124,13 +126,15 @@ class _Signature:
     """What the text of an element-wise kernel depends on."""
 
     operator: Specialized
-    inputs: tuple[tuple[Any, layouts.Pattern], ...]
+    inputs: tuple[tuple[Any, layouts.Access], ...]
     outputs: tuple[tuple[DType | StructType, layouts.Pattern], ...]
+    loop: Loop
 
 
 def _prepare(op: Op, inputs: tuple[Any, ...], out: Any) -> Bound:
     """Check the arguments of a call and bind them to a kernel."""
     given = arguments_of(inputs, "inputs")
+    backend_of(given, "transform")
     with promotion(rules_of(given)):
         return _bind(op, given, out)
 
@@ -138,7 +142,7 @@ def _prepare(op: Op, inputs: tuple[Any, ...], out: Any) -> Bound:
 def _bind(op: Op, given: list[Argument], out: Any) -> Bound:
     operator = specialize(op, tuple(a.type for a in given))
     weak_limits(operator.translation.program, given)
-    results = _results(operator, out, op.name)
+    results = _results(operator, given, out, op.name)
     names, shapes = [a.name for a in given], [a.view.shape for a in given]
     shape = layouts.broadcast(names, shapes)
     outputs, result = outputs_of(out, results, shape, given)
@@ -155,11 +159,18 @@ def _bind(op: Op, given: list[Argument], out: Any) -> Bound:
         elements=math.prod(shape),
         workspace=0,
         result=result,
-        scalar=out is None and not shape and given[0].view.library != "torch",
+        scalar=out is None and not shape and _is_numpy(given),
     )
 
 
-def _results(operator: Specialized, out: Any, name: str) -> tuple[DType | StructType, ...]:
+def _is_numpy(given: list[Argument]) -> bool:
+    """Whether a 0-d result is a NumPy array, which the user gets as a scalar."""
+    return given[0].view.library != "torch" and not any(a.view.place for a in given)
+
+
+def _results(
+    operator: Specialized, inputs: list[Argument], out: Any, name: str
+) -> tuple[DType | StructType, ...]:
     """Return the element types to store: the operator's own, or those of `out`."""
     found = storage(operator.result)
     natural = found.items if isinstance(found, TupleType) else (found,)
@@ -172,7 +183,7 @@ def _results(operator: Specialized, out: Any, name: str) -> tuple[DType | Struct
         raise DTypeError(f"{name} returns a tuple inside a tuple", hint="return one flat tuple")
     if out is None:
         return tuple(t for t in natural if isinstance(t, (DType, StructType)))
-    given = given_outputs(out)
+    given = given_outputs(out, inputs)
     if len(given) != len(natural):
         raise ArgumentError(f"{name} has {len(natural)} results, `out` has {len(given)} arrays")
     stored = tuple(o.view.dtype for o in given)
@@ -194,17 +205,23 @@ def _built(
     layout: Layout,
 ) -> Built:
     count = len(given)
-    taken = tuple((a.type, p) for a, p in zip(given, layout.patterns[:count], strict=True))
+    backend = backend_of(given, "transform")
+    target, loop = backend.target, loop_for(backend.target, len(layout.shape))
+    taken = tuple(
+        (a.type, access(target, p, is_scalar=a.scalar is not None))
+        for a, p in zip(given, layout.patterns[:count], strict=True)
+    )
     made = tuple((o.view.dtype, p) for o, p in zip(outputs, layout.patterns[count:], strict=True))
     moved = [a.view.dtype.itemsize for a in (*given, *outputs) if a.view.size > 1 or count == 1]
     program = operator.translation.program
     types = ", ".join(f"{type_} {pattern}" for type_, pattern in (*taken, *made))
     return build(
-        _Signature(operator, taken, made),
+        _Signature(operator, taken, made, loop),
         "transform",
         Scope((operator,)),
         Cost(max(1, sum(moved)), count_flops(program)),
-        lambda: transform_source(f"transform {op.name} ({types})", program, taken, made),
+        lambda: transform_source(f"transform {op.name} ({types})", program, taken, made, loop),
+        backend=backend,
     )
 
 
@@ -232,7 +249,8 @@ def _plan(op: Op, bound: Bound) -> Plan:
     )
     outputs = len(bound.result) if type(bound.result) is tuple else 1
     launcher = None
-    if flat and bound.built.kernel.entry and "bfloat16" not in {d.name for d in dtypes}:
+    native_path = flat and bound.built.backend.target == "host" and bound.built.kernel.entry
+    if native_path and "bfloat16" not in {d.name for d in dtypes}:
         launcher = native().Launcher(
             bound.built.kernel.entry,
             tuple(d.to_numpy() for d in dtypes),

@@ -6,12 +6,26 @@ A back end is one module beside this one (`cpu.py`, `null.py`) with one class of
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["FLAG_STREAM", "KEPT_SHIFT", "Backend", "Kernel", "KernelSource", "Launch"]
+    from kernelmill.runtime.memory import View
+
+__all__ = [
+    "FLAG_STREAM",
+    "KEPT_SHIFT",
+    "Backend",
+    "Kernel",
+    "KernelSource",
+    "Launch",
+    "Target",
+    "lacking",
+]
+
+# What text a back end takes: C++ for the processor, or CUDA C++.
+Target: TypeAlias = Literal["host", "cuda"]
 
 # Bits of a launch's flags: stores that pass the caches; how many dimensions a reduction keeps.
 FLAG_STREAM: Final = 1
@@ -20,10 +34,14 @@ KEPT_SHIFT: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class KernelSource:
-    """Generated text of one kernel; `name` is for people, the text is what counts."""
+    """Generated text of one kernel; `name` is for people, the text is what counts.
+
+    On a device, `tile` is how many elements a block of threads takes at a time.
+    """
 
     name: str
     text: str = field(repr=False)
+    tile: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +58,8 @@ class Kernel:
 class Launch:
     """One launch: operands are inputs, then outputs; strides and workspace in bytes.
 
-    `flags` are those of host/abi.hpp; `threads` is the most that may take part.
+    `flags` are those of host/abi.hpp; `threads` is the most that may take part. `views` are the
+    operands as arrays, for back ends that must know more of them than addresses.
     """
 
     shape: tuple[int, ...]
@@ -51,6 +70,7 @@ class Launch:
     threads: int
     flags: int
     release_gil: bool
+    views: tuple[View, ...] = field(default=(), repr=False, compare=False)
 
 
 class Backend(Protocol):
@@ -61,6 +81,16 @@ class Backend(Protocol):
         """Name of the device: "cpu", "cuda:0"."""
         ...
 
+    @property
+    def target(self) -> Target:
+        """What text it compiles."""
+        ...
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """Families of algorithms that it runs."""
+        ...
+
     def build(self, source: KernelSource) -> Kernel:
         """Compile and load a kernel, or take it from the cache; raises CompileError."""
         ...
@@ -68,3 +98,10 @@ class Backend(Protocol):
     def launch(self, kernel: Kernel, launch: Launch) -> None:
         """Run a kernel to its end, as far as the caller can tell."""
         ...
+
+
+def lacking(backend: Backend, family: str) -> str:
+    """Return why a back end does not run a family of algorithms; "" when it does."""
+    if family in backend.families:
+        return ""
+    return f"{family} has no form for CUDA in this version"

@@ -6,15 +6,18 @@ How a text becomes a kernel is in `program.py`, how arrays become pointers in `m
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kernelmill.runtime.native import native
 from kernelmill.runtime.program import build_host_kernel
 
 if TYPE_CHECKING:
-    from kernelmill.runtime.backend import Kernel, KernelSource, Launch
+    from kernelmill.runtime.backend import Kernel, KernelSource, Launch, Target
 
-__all__ = ["CpuBackend"]
+__all__ = ["FAMILIES", "CpuBackend"]
+
+# Every family of algorithms has a form for the processor.
+FAMILIES: Final = ("transform", "reduce")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,8 @@ class CpuBackend:
     """Compiles with the host C++ compiler and runs in this process."""
 
     name: str = "cpu"
+    target: Target = "host"
+    families: tuple[str, ...] = FAMILIES
 
     def build(self, source: KernelSource) -> Kernel:
         """Compile and load a kernel, or take it from the cache."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from kernelmill.config import get_config
-from kernelmill.errors import DeviceError
+from kernelmill.errors import DeviceError, MissingExtraError
 from kernelmill.runtime.cpu import CpuBackend
 from kernelmill.runtime.null import NullBackend
 
@@ -18,22 +19,39 @@ if TYPE_CHECKING:
 
     from kernelmill.runtime.backend import Backend
 
-__all__ = ["Device", "available_devices", "chosen_device", "current_backend", "set_default_device"]
+__all__ = [
+    "Device",
+    "available_devices",
+    "backend_named",
+    "chosen_device",
+    "current_backend",
+    "set_default_device",
+]
 
 _FACTORIES: Final[dict[str, Callable[[], Backend]]] = {"cpu": CpuBackend, "null": NullBackend}
 # Names that are devices of kernelmill but not of this build, and why.
 _ABSENT: Final = {
-    "cuda": "the CUDA back end is not part of this version",
     "emulator": "the emulator is not part of this version",
 }
+_CUDA: Final = re.compile(r"cuda(?::(\d+))?", re.ASCII)
 _BACKENDS: dict[str, Backend] = {}
 _CURRENT: ContextVar[str | None] = ContextVar("kernelmill_device", default=None)
 
 
-def _backend(name: str) -> Backend:
+def backend_named(name: str) -> Backend:
+    """Return the back end of a device.
+
+    Raises
+    ------
+    DeviceError
+        There is no such device here; says what is missing.
+    """
     found = _BACKENDS.get(name)
     if found is not None:
         return found
+    cuda = _CUDA.fullmatch(name)
+    if cuda is not None:
+        return _BACKENDS.setdefault(name, _cuda_backend(name, int(cuda[1] or 0)))
     factory = _FACTORIES.get(name)
     if factory is None:
         family = name.partition(":")[0]
@@ -45,9 +63,26 @@ def _backend(name: str) -> Backend:
     return _BACKENDS.setdefault(name, factory())
 
 
+def _cuda_backend(name: str, number: int) -> Backend:
+    from kernelmill.runtime.cuda.backend import CudaBackend  # noqa: PLC0415 - only where it is asked for
+
+    try:
+        return CudaBackend(number)
+    except (DeviceError, MissingExtraError) as error:
+        raise DeviceError(
+            f"device {name!r} cannot be used: {error.message}", hint=error.hint
+        ) from error
+
+
 def available_devices() -> tuple[str, ...]:
     """Return the names of the devices that compute here."""
-    return ("cpu",)
+    from kernelmill.runtime.cuda.driver import require  # noqa: PLC0415 - only where it is asked for
+
+    try:
+        count = require().device_count
+    except (DeviceError, MissingExtraError):
+        count = 0
+    return ("cpu", *(f"cuda:{number}" for number in range(count)))
 
 
 class _Default:
@@ -67,7 +102,7 @@ def current_backend() -> Backend:
     if name is None:
         asked = get_config().device
         name = "cpu" if asked == "auto" else asked
-    return _backend(name)
+    return backend_named(name)
 
 
 @dataclass(slots=True)
@@ -77,7 +112,8 @@ class Device:
     Parameters
     ----------
     name
-        "cpu", or "null" (builds nothing, computes nothing; for tests).
+        "cpu", "cuda" for the first GPU, "cuda:1", or "null" (builds nothing, computes nothing; for
+        tests).
 
     Raises
     ------
@@ -96,12 +132,12 @@ class Device:
     _tokens: list[Token[str | None]] = field(default_factory=list, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        _backend(self.name)
+        backend_named(self.name)
 
     @property
     def backend(self) -> Backend:
         """The back end that runs on this device."""
-        return _backend(self.name)
+        return backend_named(self.name)
 
     def __enter__(self) -> Self:
         self._tokens.append(_CURRENT.set(self.name))
@@ -127,5 +163,5 @@ def set_default_device(device: Device | str | None) -> None:
     """
     name = device.name if isinstance(device, Device) else device
     if name is not None:
-        _backend(name)
+        backend_named(name)
     _Default.name = name

@@ -26,9 +26,11 @@ __all__ = [
     "Library",
     "View",
     "as_view",
+    "check_output",
     "copied",
     "empty_like_library",
     "fill",
+    "is_on_cuda",
     "may_overlap",
 ]
 
@@ -39,6 +41,7 @@ OVERLAP_WORK: Final = 10_000  # steps of NumPy's exact test; then it answers "pe
 _ACCEPTED: Final = "a NumPy array, a buffer, a CPU torch tensor or an object with __dlpack__"
 _AS_ARRAY: Final = "pass `np.asarray({name})`"
 _CUDA_KINDS: Final = (2, 3, 13)  # kDLCUDA, kDLCUDAHost, kDLCUDAManaged
+_DEVICE_KINDS: Final = (2, 13)  # those of them that a kernel reads and only a device holds
 _HOST_KINDS: Final = (1, 3)  # kDLCPU, kDLCUDAHost
 
 
@@ -69,6 +72,11 @@ class View:
     readonly: bool
     owner: object = field(repr=False)
     library: Library
+
+    @property
+    def place(self) -> str | None:
+        """The device whose memory it is in, such as "cuda:0"; None for the host."""
+        return None
 
     @property
     def size(self) -> int:
@@ -161,7 +169,7 @@ def as_view(obj: object, name: str, *, writable: bool = False) -> View:
     """
     view = _view(obj, name)
     if writable:
-        _check_output(view, name)
+        check_output(view, name)
     return view
 
 
@@ -310,7 +318,22 @@ def _refuse_device(name: str, found: str) -> NoReturn:
     )
 
 
-def _check_output(view: View, name: str) -> None:
+def is_on_cuda(obj: Any) -> bool:  # Any: an argument of any kind
+    """Return whether an array says that it is in the memory of a CUDA device; asks no driver."""
+    if isinstance(obj, (np.ndarray, np.generic, bool, int, float, complex, str, list, tuple)):
+        return False
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(obj, torch.Tensor):
+        return bool(obj.is_cuda)
+    if hasattr(obj, "__cuda_array_interface__"):
+        return True
+    if hasattr(obj, "__dlpack_device__"):
+        return int(obj.__dlpack_device__()[0]) in _DEVICE_KINDS
+    return type(obj).__module__.startswith("cuda.core") and hasattr(obj, "handle")
+
+
+def check_output(view: View, name: str) -> None:
+    """Refuse an array that cannot be written to: read-only, or several elements in one place."""
     if view.readonly:
         raise ArgumentError(
             f"argument {name!r} is read-only; an output is written",

@@ -6,8 +6,13 @@ Tests of layouts, plans and generated text use it; an output keeps whatever byte
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from kernelmill.runtime.backend import Kernel, KernelSource, Launch
+from kernelmill.runtime.cpu import FAMILIES
+
+if TYPE_CHECKING:
+    from kernelmill.runtime.backend import Target
 
 __all__ = ["NullBackend"]
 
@@ -17,6 +22,8 @@ class NullBackend:
     """Records builds and launches, in order."""
 
     name: str = "null"
+    target: Target = "host"
+    families: tuple[str, ...] = FAMILIES
     built: list[KernelSource] = field(default_factory=list)
     launched: list[tuple[Kernel, Launch]] = field(default_factory=list)
 

@@ -31,6 +31,7 @@ __all__ = [
     "DeviceView",
     "Maker",
     "as_device_view",
+    "duplicate",
     "empty",
     "to_device",
     "to_host",
@@ -56,6 +57,11 @@ class DeviceView(View):
     device: int
     maker: Maker
     producer: int | None = None
+
+    @property
+    def place(self) -> str:
+        """The device whose memory it is in: "cuda:0"."""
+        return f"cuda:{self.device}"
 
 
 class CudaArray:
@@ -232,7 +238,7 @@ def _of_interface(obj: Any, interface: Mapping[str, Any], where: str) -> DeviceV
         readonly=bool(readonly),
         owner=obj,
         library="dlpack",
-        device=_device_of(int(ptr or 0), obj, where),
+        device=_device_of(int(ptr or 0) if math.prod(shape) else 0, obj, where),
         maker="cupy" if type(obj).__module__.partition(".")[0] == "cupy" else "cuda",
         producer=None if producer is None else _handle(int(producer)),
     )
@@ -250,9 +256,16 @@ def _of_buffer(buffer: Any, where: str) -> DeviceView:
         readonly=False,
         owner=buffer,
         library="dlpack",
-        device=max(int(buffer.device_id), 0),
+        device=_device_of_buffer(buffer),
         maker="cuda",
     )
+
+
+def _device_of_buffer(buffer: Any) -> int:
+    try:
+        return max(int(buffer.device_id), 0)
+    except RuntimeError:  # page-locked memory is of no device, and every device reaches it
+        return 0
 
 
 def _of_dlpack(obj: Any, where: str) -> DeviceView:
@@ -385,6 +398,33 @@ def empty(
 
 
 # ----------------------------------------------------------------------------------- copies
+
+
+def duplicate(view: DeviceView, name: str) -> DeviceView:
+    """Return a private copy on the same device, made by the library that the array is of.
+
+    Raises
+    ------
+    ArgumentError
+        It is of no library, and not C-contiguous.
+    """
+    owner: Any = view.owner
+    if view.maker == "torch":
+        return view_of(owner.clone(), name)
+    if view.maker == "cupy":
+        return view_of(owner.copy(), name)
+    if not view.is_c_contiguous:
+        raise ArgumentError(
+            f"argument {name!r} overlaps an output, has shape {view.shape} and strides "
+            f"{view.strides}, and would be copied: only C-contiguous arrays are",
+            hint="pass a copy of it, or another output",
+        )
+    on = as_stream(None, view.device)
+    made = empty(view.shape, view.dtype, "cuda", device=view.device, stream=on)
+    wait_for_producers((view,), on)
+    target = int(made.buffer.handle)
+    check(api().cuMemcpyDtoDAsync(target, view.ptr, view.nbytes, on.handle), "copy an array")
+    return view_of(made, name)
 
 
 def to_device(

@@ -1,27 +1,43 @@
-"""The CUDA back end of plans: generated texts compiled for one device and loaded there."""
+"""The CUDA back end of plans: generated texts compiled, loaded and launched on one device."""
 
 from __future__ import annotations
 
+import ctypes
+import struct
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
 
-from kernelmill.errors import NotImplementedHere
 from kernelmill.runtime.backend import Kernel
+from kernelmill.runtime.cuda.arguments import ArgumentRecord
+from kernelmill.runtime.cuda.arrays import DeviceView, wait_for_producers
 from kernelmill.runtime.cuda.device import cuda_device
+from kernelmill.runtime.cuda.driver import api, explained, recent_kernels
+from kernelmill.runtime.cuda.lifetimes import hold
 from kernelmill.runtime.cuda.program import ObjectCode
+from kernelmill.runtime.cuda.stream import StreamHandle, as_stream
 from kernelmill.runtime.cuda.templates import device_headers
 from kernelmill.toolchain.nvrtc import CudaOptions, compile_cuda
 
 if TYPE_CHECKING:
-    from kernelmill.runtime.backend import KernelSource, Launch
+    from collections.abc import Sequence
+
+    from kernelmill.runtime.backend import KernelSource, Launch, Target
     from kernelmill.runtime.cuda.device import CudaDevice
     from kernelmill.runtime.cuda.program import Kernel as LoadedKernel
+    from kernelmill.runtime.memory import View
 
 __all__ = ["ENTRY", "CudaBackend"]
 
 # The kernel that a generated text defines.
 ENTRY: Final = "km_kernel"
+# These stand in device/transform.cuh as well.
+_THREADS: Final = 128
+_DIMS: Final = 8
+_SLOT: Final = 16
+# Blocks of a launch; beyond, they take several tiles each.
+_MOST_BLOCKS: Final = 1 << 30
 _LOCK: Final = threading.Lock()
 
 
@@ -37,6 +53,8 @@ class CudaBackend:
 
     number: int = 0
     device: CudaDevice = field(init=False)
+    target: Target = "cuda"
+    families: tuple[str, ...] = ("transform",)
     _loaded: dict[str, LoadedKernel] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -67,9 +85,68 @@ class CudaBackend:
         return ObjectCode(image).get_kernel(ENTRY)
 
     def launch(self, kernel: Kernel, launch: Launch) -> None:
-        """Refuse: no family of algorithms has a text for CUDA yet."""
-        raise NotImplementedHere(
-            f"{kernel.source.name} with {len(launch.pointers)} operands cannot run on "
-            f"{self.name}: no algorithm has a CUDA form in this version",
-            hint="use the CPU: km.Device('cpu')",
-        )
+        """Launch a kernel on the current stream; it runs to its end by itself.
+
+        Raises
+        ------
+        DeviceError
+            The driver refuses, or an earlier kernel failed.
+        """
+        arrays = [view for view in launch.views if isinstance(view, DeviceView)]
+        loaded = self._loaded[kernel.source.text]
+        self.device.set_current()
+        stream = _stream(arrays, self.number)
+        wait_for_producers(arrays, stream)
+        elements = 1
+        for extent in launch.shape:
+            elements *= extent
+        blocks = min(-(-elements // kernel.source.tile), _MOST_BLOCKS)
+        try:
+            record = loaded.spare.pop()
+        except IndexError:
+            record = ArgumentRecord(loaded.parameters)
+        try:
+            _fill(record, launch, elements)
+            recent_kernels.append(kernel.source.name)
+            (status,) = api().cuLaunchKernel(
+                loaded.handle, blocks, 1, 1, _THREADS, 1, 1, 0, stream.handle, record.handle, 0
+            )
+        finally:
+            loaded.spare.append(record)
+        if status:
+            raise explained(status.name, f"launch {kernel.source.name!r}")
+        hold(arrays, stream)
+
+
+def _stream(arrays: Sequence[DeviceView], number: int) -> StreamHandle:
+    """Return the stream to launch on: the one that CuPy works on for its arrays, else torch's."""
+    first = arrays[0]
+    if first.maker == "cupy" and first.producer is not None:
+        return StreamHandle(first.producer)
+    return as_stream(None, number)
+
+
+def _fill(record: ArgumentRecord, launch: Launch, elements: int) -> None:
+    """Write the call record of device/transform.cuh: scalars, addresses, shape, strides."""
+    block = launch.captures + b"".join(map(_scalar, launch.views))
+    packed = _packer(max(len(block), _SLOT), len(launch.pointers))
+    assert len(record.data) == -(-packed.size // _SLOT) * _SLOT, "the text has another record"
+    rank = len(launch.shape)
+    rest = (0,) * (_DIMS - rank)
+    numbers = [elements, rank, *launch.shape, *rest]
+    for strides in launch.strides:
+        numbers += strides
+        numbers += rest
+    packed.pack_into(record.data, 0, block, *launch.pointers, *numbers)
+
+
+@lru_cache(maxsize=1024)
+def _packer(room: int, operands: int) -> struct.Struct:
+    return struct.Struct(f"<{room}s{operands}Q{2 + _DIMS + _DIMS * operands}q")
+
+
+def _scalar(view: View) -> Any:  # Any: bytes
+    """Return the slot of an operand that is given by value: what is on the host."""
+    if isinstance(view, DeviceView):
+        return b""
+    return ctypes.string_at(view.ptr, view.dtype.itemsize).ljust(_SLOT, b"\0")
