@@ -162,8 +162,8 @@ struct reduction<Form, Map, in<I...>, folds<F...>, indices<K...>> {
       i64 piece = larger(i64(256), piece_elements / w);
       for (i64 done = 0; done < n; done += piece) {
         i64 m = smaller(piece, n - done);
-        (state<K, F>::tree::feed(map, fold<K, F>(), acc<K, F>(trees), q + done, m, w, adjoin(w), p, s,
-                                 down),
+        (state<K, F>::tree::feed(map, fold<K, F>(), acc<K, F>(trees), q + done, m, w, adjoin(w), p,
+                                 s, down),
          ...);
         for (int k = 0; k < inputs; k++) p[k] += m * down[k];
       }
@@ -219,9 +219,16 @@ struct reduction<Form, Map, in<I...>, folds<F...>, indices<K...>> {
         return;
       }
       if (next == 4 && j + 4 * step >= smaller(n, tree::L) &&
-          j + tree::L >= n) {  // the children are single elements
-        do locate(low + j + children * step, base, p[children]);
-        while (++children < 4 && j + children * step < smaller(n, tree::L));
+          (tree::direct || j + tree::L >= n)) {  // the children are lanes, mostly single elements
+        do {
+          i64 lane = j + children * step;
+          if (lane + tree::L < n) {
+            p[children][0] = (char*)(acc + children * w);
+            descend<J, G>(acc + children * w, low, n, lane, tree::L, w, base);
+          } else {
+            locate(low + lane, base, p[children]);
+          }
+        } while (++children < 4 && j + children * step < smaller(n, tree::L));
         if (children == 4)
           return tree::combine_four(map, f, acc, w, false, p[0], p[1], p[2], p[3], s);
         tree::combine(map, f, acc, w, true, p[0], s);
