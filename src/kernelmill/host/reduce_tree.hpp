@@ -301,14 +301,14 @@ struct lane_tree : tree_base<Map, K, N, F, I...> {
   }
 
   // A chunk of at most L elements, `down` apart, of at least one register of columns: a register at
-  // a time, a quarter of the lanes at a time.  Meanwhile the bytes after it, most likely those of
-  // the next chunk, are asked for.
+  // a time, a quarter of the lanes at a time.  Meanwhile bytes after it, most likely those of the
+  // next chunk, are asked for.
   static constexpr bool paneled = packed && sizeof...(I) == 1;
   static constexpr i64 panel = KM_VECTOR_BYTES / (i64)sizeof(A);
   static KM_HOT void panels(const F& fold, A* to, i64 n, i64 width, const char* at, i64 down) {
     typedef word V __attribute__((vector_size(KM_VECTOR_BYTES)));
     constexpr i64 quarter = L / 4;
-    const char* next = at + n * down;
+    const char* next = at + n * down + 4096;  // a page further: what is needed first is under way
     const F f = fold;
     for (i64 column = 0; column < width; column += panel) {
       column = smaller(column, width - panel);  // the last ones once more
