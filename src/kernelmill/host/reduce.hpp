@@ -269,7 +269,7 @@ struct reduction<Form, Map, in<I...>, folds<F...>, indices<K...>> {
           return keep<J, G>(acc<J, G>(trees), row, chunk, column, w, p[inputs + J]);
         }
       }
-      if constexpr (G::ordered || tree::paneled)
+      if constexpr (G::ordered)
         tree::feed(map, fold<J, G>(), acc<J, G>(trees), 0, n, w, true, p, s, down);
       else
         n = tree::first_levels(map, fold<J, G>(), acc<J, G>(trees), n, w, p, s, down);
