@@ -307,8 +307,10 @@ def test_launcher_keeps_no_reference_to_what_it_was_called_with(module):
     entry = ctypes.cast(kernel, c_void_p).value
     launch = module.Launcher(entry, (F4, F4), 1, captures=bytearray(8))
     x, out, misfit = np.ones(8, "f4"), np.ones(8, "f4"), np.ones(8, "f8")
-    counted = (x, out, misfit, F4, misfit.dtype, launch, True, False)
-    before = [sys.getrefcount(o) for o in counted]
+    own = (x, out, misfit, launch)
+    shared = (F4, misfit.dtype, True, False)  # what else is freed meanwhile had them too
+    gc.collect()
+    before = [sys.getrefcount(o) for o in (*own, *shared)]
 
     def work():
         for _ in range(calls):
@@ -316,9 +318,9 @@ def test_launcher_keeps_no_reference_to_what_it_was_called_with(module):
             launch(misfit, out)
 
     grown = growth(work)
-    after = [sys.getrefcount(o) for o in counted]
-    assert after[:6] == before[:6]
-    assert all(abs(a - b) < 100 for a, b in zip(after, before, strict=True))
+    after = [sys.getrefcount(o) for o in (*own, *shared)]
+    assert after[: len(own)] == before[: len(own)]
+    assert all(a - b < calls / 2 for a, b in zip(after, before, strict=True))
     assert grown < calls
 
 
