@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 import operator
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -552,3 +554,18 @@ def test_selects_and_conditions_are_tested_for_truth():
     )
     assert f.truth(f.const(0.0)) == ir.Const(value=False, type=bool_)
     assert f.truth(f.const(value=True)) == YES
+
+
+def test_bounds_of_the_table_hold_what_the_page_on_functions_promises():
+    page = Path(__file__).resolve().parents[2] / "docs" / "reference" / "math.md"
+    rows = re.findall(
+        r"^\| `(\w+)` \| ([\d.]+) \| ([\d.]+) \|", page.read_text("utf-8"), re.MULTILINE
+    )
+    promised = {name: (float(single), float(double)) for name, single, double in rows}
+    shared = sorted(set(promised) & set(OPERATIONS))
+    assert len(shared) > 25
+    for name in shared:
+        bound = OPERATIONS[name].ulp
+        assert bound is not None, name
+        for kept, limit in zip(promised[name], bound, strict=True):
+            assert kept <= limit, name

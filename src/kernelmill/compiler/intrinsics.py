@@ -319,8 +319,8 @@ def _rows() -> tuple[Operation, ...]:
         op("hypot", 2, _floating, ("np.hypot", "math.hypot"), (2, 2)),
         op("erf", 1, _floating, ("km.erf", "math.erf"), (2, 2)),
         op("erfc", 1, _floating, ("km.erfc", "math.erfc"), (2, 2)),
-        op("tgamma", 1, _floating, ("km.tgamma", "math.gamma"), (8, 16)),
-        op("lgamma", 1, _floating, ("km.lgamma", "math.lgamma"), (8, 16)),
+        op("tgamma", 1, _floating, ("km.tgamma", "math.gamma"), (2, 2)),
+        op("lgamma", 1, _floating, ("km.lgamma", "math.lgamma"), (2, 2)),
         # parts of a number
         op("fabs", 1, _floating, ("np.fabs", "math.fabs"), _EXACT),
         op("copysign", 2, _floating, ("np.copysign", "math.copysign"), _EXACT),

@@ -50,8 +50,6 @@ __all__ = [
     "specialize",
 ]
 
-Identity: TypeAlias = "Callable[[DType], bool | int | float] | None"
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Op:
