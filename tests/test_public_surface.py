@@ -68,6 +68,28 @@ def test_the_namespace_holds_no_other_public_names() -> None:
     assert set(found) - allowed == set(km.__all__)
 
 
+def test_classes_of_extras_are_reached_but_not_starred() -> None:
+    """`from kernelmill import *` works without the extra that brings them."""
+    found = child(
+        """
+        import json, sys
+        sys.modules["cuda.core"] = None
+        from kernelmill import *
+        import kernelmill
+        try:
+            kernelmill.Stream
+        except ImportError as error:
+            print(json.dumps([error.hint, sorted(set(kernelmill._FROM_EXTRAS) - set(dir(kernelmill)))]))
+        """
+    )
+    assert found == [
+        "pip install 'kernelmill[cuda13]', or 'kernelmill[cuda12]' for a driver below 580",
+        [],
+    ]
+    core = pytest.importorskip("cuda.core")
+    assert all(getattr(km, name) is getattr(core, name) for name in km._FROM_EXTRAS)
+
+
 def test_unknown_names_are_attribute_errors() -> None:
     with pytest.raises(AttributeError, match="module 'kernelmill' has no attribute 'sortt'"):
         km.sortt

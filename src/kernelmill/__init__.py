@@ -75,6 +75,23 @@ if TYPE_CHECKING:
         ShapeError,
         ToolchainError,
     )
+    from kernelmill.runtime.cuda import (  # noqa: F401 - not starred, see _FROM_EXTRAS
+        Buffer,
+        Event,
+        MemoryResource,
+        Stream,
+    )
+    from kernelmill.runtime.cuda.arguments import Pointer
+    from kernelmill.runtime.cuda.arrays import to_device
+    from kernelmill.runtime.cuda.graph import Graph, capture
+    from kernelmill.runtime.cuda.launches import LaunchConfig, launch, prepare
+    from kernelmill.runtime.cuda.program import (
+        Kernel,
+        Linker,
+        ObjectCode,
+        Program,
+        ProgramOptions,
+    )
     from kernelmill.runtime.devices import Device, set_default_device
     from kernelmill.structs import struct
 
@@ -144,10 +161,24 @@ _HOMES: Final = {
         "ShapeError",
         "ToolchainError",
     ),
+    "kernelmill.runtime.cuda": ("Buffer", "Event", "MemoryResource", "Stream"),
+    "kernelmill.runtime.cuda.arguments": ("Pointer",),
+    "kernelmill.runtime.cuda.arrays": ("to_device",),
+    "kernelmill.runtime.cuda.graph": ("Graph", "capture"),
+    "kernelmill.runtime.cuda.launches": ("LaunchConfig", "launch", "prepare"),
+    "kernelmill.runtime.cuda.program": (
+        "Kernel",
+        "Linker",
+        "ObjectCode",
+        "Program",
+        "ProgramOptions",
+    ),
     "kernelmill.runtime.devices": ("Device", "set_default_device"),
     "kernelmill.structs": ("struct",),
 }
 _HOME_OF: Final = {name: module for module, names in _HOMES.items() for name in names}
+# Classes of cuda.core: not part of `*`, which must work where the extra is absent.
+_FROM_EXTRAS: Final = ("Buffer", "Event", "MemoryResource", "Stream")
 
 __all__ = [
     "ArgumentError",
@@ -157,12 +188,20 @@ __all__ = [
     "DTypeError",
     "Device",
     "DeviceError",
+    "Graph",
+    "Kernel",
     "KernelmillError",
+    "LaunchConfig",
+    "Linker",
     "MissingExtraError",
     "NotImplementedHere",
+    "ObjectCode",
     "Op",
     "OperatorError",
     "Plan",
+    "Pointer",
+    "Program",
+    "ProgramOptions",
     "ScalarOverflowError",
     "ShapeError",
     "ToolchainError",
@@ -173,6 +212,7 @@ __all__ = [
     "bitwise_xor",
     "bool_",
     "capabilities",
+    "capture",
     "clz",
     "complex64",
     "complex128",
@@ -188,6 +228,7 @@ __all__ = [
     "int16",
     "int32",
     "int64",
+    "launch",
     "lgamma",
     "logical_and",
     "logical_or",
@@ -196,11 +237,13 @@ __all__ = [
     "multiply",
     "op",
     "popcount",
+    "prepare",
     "reduce",
     "rsqrt",
     "set_default_device",
     "struct",
     "tgamma",
+    "to_device",
     "transform",
     "transform_reduce",
     "uint8",
@@ -222,4 +265,4 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     """List the public names, imported or not."""
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_FROM_EXTRAS})

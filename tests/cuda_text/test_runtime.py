@@ -9,8 +9,9 @@ from types import SimpleNamespace
 import ml_dtypes  # noqa: F401 - makes bfloat16 a NumPy dtype
 import pytest
 
+import kernelmill as km
 from cuda_stand_ins import Result, false_driver
-from kernelmill.errors import ArgumentError, DeviceError, MissingExtraError
+from kernelmill.errors import ArgumentError, DeviceError, MissingExtraError, NotImplementedHere
 from kernelmill.runtime import cuda
 from kernelmill.runtime.cuda import driver as driver_module
 from kernelmill.runtime.cuda.launches import LaunchConfig
@@ -250,3 +251,23 @@ def test_extents_that_cannot_be_launched(fields):
 def test_shared_memory_below_zero():
     with pytest.raises(ArgumentError, match="shmem_size=-1 is below 0"):
         LaunchConfig(1, 1, shmem_size=-1)
+
+
+# ----------------------------------------------------------------------------- devices by name
+
+
+def test_a_device_that_is_no_gpu_has_no_streams():
+    device = km.Device("cpu")
+    for use in (
+        device.create_stream,
+        device.create_event,
+        device.set_current,
+        device.sync,
+        lambda: device.allocate(8, None),
+        lambda: device.arch,
+        lambda: device.gpu,
+    ):
+        with pytest.raises(NotImplementedHere) as caught:
+            use()
+        assert caught.value.message == ("device 'cpu' has no streams, events or memory of its own")
+        assert caught.value.hint == "those are of a GPU: km.Device('cuda:0')"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kernelmill.config import get_config
-from kernelmill.errors import DeviceError, MissingExtraError
+from kernelmill.errors import DeviceError, MissingExtraError, NotImplementedHere
 from kernelmill.runtime.cpu import CpuBackend
 from kernelmill.runtime.null import NullBackend
 
@@ -126,6 +126,13 @@ class Device:
     >>> with km.Device("cpu") as device:
     ...     device.name
     'cpu'
+
+    On a GPU it also makes streams, events and buffers, in the words of cuda.core:
+
+    >>> def copy_of(array):
+    ...     device = km.Device("cuda:0")
+    ...     stream = device.create_stream()
+    ...     return km.to_device(array, stream=stream)
     """
 
     name: str
@@ -138,6 +145,60 @@ class Device:
     def backend(self) -> Backend:
         """The back end that runs on this device."""
         return backend_named(self.name)
+
+    @property
+    def gpu(self) -> Any:  # Any: a CudaDevice, which is imported only where it is asked for
+        """The GPU itself: limits, memory, pools, peers, cuda.core's own device.
+
+        Raises
+        ------
+        NotImplementedHere
+            The device is none: it has neither streams nor memory of its own.
+        """
+        found = getattr(self.backend, "device", None)
+        if found is None:
+            raise NotImplementedHere(
+                f"device {self.name!r} has no streams, events or memory of its own",
+                hint="those are of a GPU: km.Device('cuda:0')",
+            )
+        return found
+
+    @property
+    def arch(self) -> str:
+        """What to compile for: "sm_90"."""
+        return str(self.gpu.arch)
+
+    def set_current(self) -> None:
+        """Make the GPU the current one of this thread, for the driver and all libraries."""
+        self.gpu.set_current()
+
+    def create_stream(self, obj: object = None) -> Any:  # Any: cuda.core.Stream
+        """Return a new stream, or a stream of cuda.core for any object with `__cuda_stream__`."""
+        return self.gpu.create_stream(obj)
+
+    def create_event(self, *, timing: bool = True) -> Any:  # Any: cuda.core.Event
+        """Return a new event; the difference of two is the time between them in milliseconds."""
+        return self.gpu.create_event(timing=timing)
+
+    def allocate(self, size: int, stream: object) -> Any:  # Any: cuda.core.Buffer
+        """Return `size` bytes of the GPU's memory, ordered on `stream` as their release will be.
+
+        Raises
+        ------
+        DeviceError
+            There is not that much memory; the text says what was asked and what is free.
+        """
+        return self.gpu.allocate(size, stream)
+
+    def sync(self) -> None:
+        """Wait until the GPU has done all that it was given.
+
+        Raises
+        ------
+        DeviceError
+            A kernel failed since the last time; the text names the ones launched last.
+        """
+        self.gpu.sync()
 
     def __enter__(self) -> Self:
         self._tokens.append(_CURRENT.set(self.name))

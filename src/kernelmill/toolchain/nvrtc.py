@@ -77,6 +77,12 @@ class CudaOptions:
         The C++ standard.
     extra
         Further options of NVRTC, as they are.
+
+    Examples
+    --------
+    >>> from kernelmill.toolchain.nvrtc import CudaOptions
+    >>> CudaOptions(contract=True, maxregcount=64).flags()
+    ('-std=c++17', '-fmad=true', '-maxrregcount=64')
     """
 
     contract: bool = False

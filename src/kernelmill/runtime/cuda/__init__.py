@@ -24,7 +24,14 @@ if TYPE_CHECKING:
     from kernelmill.runtime.cuda.device import CudaDevice, Limits, cuda_device
     from kernelmill.runtime.cuda.graph import Graph, capture
     from kernelmill.runtime.cuda.launches import LaunchConfig, PreparedLaunch, launch, prepare
-    from kernelmill.runtime.cuda.program import Attributes, Kernel, Linker, ObjectCode, Program
+    from kernelmill.runtime.cuda.program import (
+        Attributes,
+        Kernel,
+        Linker,
+        ObjectCode,
+        Program,
+        ProgramOptions,
+    )
     from kernelmill.runtime.cuda.stream import as_stream, current_stream, synchronize
     from kernelmill.runtime.cuda.templates import device_headers
 
@@ -43,6 +50,7 @@ __all__ = [
     "Pointer",
     "PreparedLaunch",
     "Program",
+    "ProgramOptions",
     "as_device_view",
     "as_stream",
     "capture",
@@ -64,7 +72,7 @@ _HOMES: Final = {
     "device": ("CudaDevice", "Limits", "cuda_device"),
     "graph": ("Graph", "capture"),
     "launches": ("LaunchConfig", "PreparedLaunch", "launch", "prepare"),
-    "program": ("Attributes", "Kernel", "Linker", "ObjectCode", "Program"),
+    "program": ("Attributes", "Kernel", "Linker", "ObjectCode", "Program", "ProgramOptions"),
     "stream": ("as_stream", "current_stream", "synchronize"),
     "templates": ("device_headers",),
 }

@@ -38,7 +38,15 @@ _SCALARS: Final = (bool, int, float, complex, np.generic, ctypes._SimpleCData, c
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """The type of an argument that is an array; `dtype` is that of its elements, None for any."""
+    """The type of an argument that is an array; `dtype` is that of its elements, None for any.
+
+    Examples
+    --------
+    >>> import kernelmill as km
+    >>> signature = (km.Pointer(km.float32), km.int32)  # of code.get_kernel(name, signature=…)
+    >>> str(signature[0]), str(km.Pointer())
+    ('float32*', 'void*')
+    """
 
     dtype: DType | StructType | None = None
 

@@ -438,6 +438,12 @@ def to_device(
     ------
     DeviceError
         There is no such device, or not that much memory.
+
+    Examples
+    --------
+    >>> import numpy as np, kernelmill as km
+    >>> def there_and_back(x: np.ndarray):
+    ...     return km.to_device(x).numpy()
     """
     target = cuda_device(device)
     held = np.ascontiguousarray(array)

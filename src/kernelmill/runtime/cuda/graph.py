@@ -23,6 +23,13 @@ class Graph:
     """A recording: `builder` while it is made, then `launch` as often as wanted.
 
     Arrays used in it must live as long as it is launched; those that `keep` was given do.
+
+    Examples
+    --------
+    >>> import kernelmill as km
+    >>> def replay(graph: km.Graph, stream, turns):
+    ...     for _ in range(turns):
+    ...         graph.launch(stream)
     """
 
     __slots__ = ("_graph", "_kept", "builder")
@@ -66,6 +73,16 @@ def capture(device: int = 0) -> Iterator[Graph]:
     ------
     DeviceError
         There is no device, or something in the block cannot be recorded.
+
+    Examples
+    --------
+    >>> import kernelmill as km
+    >>> def twice_in_one(config, kernel, x):  # a kernel and an array on the GPU
+    ...     with km.capture() as graph:
+    ...         km.launch(graph.builder, config, kernel, x)
+    ...         km.launch(graph.builder, config, kernel, x)
+    ...     graph.keep(x)
+    ...     return graph
     """
     on = cuda_device(device)
     on.set_current()

@@ -312,6 +312,14 @@ def prepare(
     """Check and pack a launch once, to make it often.
 
     Parameters are those of `launch`; the result is called with the handle of a stream.
+
+    Examples
+    --------
+    >>> import kernelmill as km
+    >>> def many(kernel, x, turns, stream):  # an array on the GPU
+    ...     once = km.prepare(km.LaunchConfig(grid=1, block=32), kernel, x)
+    ...     for _ in range(turns):
+    ...         once(int(stream.handle))
     """
     own, taken = _own(config), _own_kernel(kernel)
     record = _record(taken)
@@ -358,6 +366,14 @@ def launch(stream: object, config: object, kernel: object, *args: object) -> Non
         An argument is not of the type that the kernel declares.
     DeviceError
         There is no device, the arrays are elsewhere, or an earlier kernel failed.
+
+    Examples
+    --------
+    >>> import kernelmill as km
+    >>> text = 'extern "C" __global__ void twice(float* x) { x[threadIdx.x] *= 2; }'
+    >>> def twice(x, stream=None):  # up to 1024 float32 of CuPy, torch or km.to_device
+    ...     kernel = km.Program(text).compile("cubin").get_kernel("twice")
+    ...     km.launch(stream, km.LaunchConfig(grid=1, block=x.shape[0]), kernel, x)
     """
     require()
     own, taken = _own(config), _own_kernel(kernel)

@@ -24,7 +24,18 @@ if TYPE_CHECKING:
     from kernelmill.runtime.cuda.arguments import Type
     from kernelmill.runtime.cuda.device import CudaDevice
 
-__all__ = ["Attributes", "CodeType", "Kernel", "Linker", "ObjectCode", "Program"]
+__all__ = [
+    "Attributes",
+    "CodeType",
+    "Kernel",
+    "Linker",
+    "ObjectCode",
+    "Program",
+    "ProgramOptions",
+]
+
+# The name that cuda.core has for it.
+ProgramOptions = CudaOptions
 
 CodeType: TypeAlias = Literal["c++", "ptx", "ltoir"]
 _CODE_TYPES: Final = ("c++", "ptx", "ltoir")
@@ -144,7 +155,18 @@ class Program:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ObjectCode:
-    """A compiled image; loaded into the driver when a kernel is first taken from it."""
+    r"""A compiled image; loaded into the driver when a kernel is first taken from it.
+
+    Examples
+    --------
+    >>> import kernelmill as km
+    >>> text = 'extern "C" __global__ void twice(float* x) { x[threadIdx.x] *= 2; }'
+    >>> code = km.Program(text).compile("cubin", arch="sm_90")
+    >>> code.code_type, code.code[:4]
+    ('cubin', b'\x7fELF')
+    >>> km.ObjectCode.from_cubin(code.code, name="again").code == code.code
+    True
+    """
 
     image: CudaImage
     _loaded: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)  # Any: core's
@@ -267,6 +289,16 @@ class Linker:
         "sm_90"; by default that of cuda:0.
     options
         As for `Program`.
+
+    Examples
+    --------
+    >>> import kernelmill as km
+    >>> operator = "__device__ float op(float x) { return -x; }"
+    >>> kernel = '''extern __device__ float op(float);
+    ... extern "C" __global__ void apply(float* x) { x[threadIdx.x] = op(x[threadIdx.x]); }'''
+    >>> parts = [km.Program(t).compile("ltoir", arch="sm_90") for t in (kernel, operator)]
+    >>> km.Linker(*parts, arch="sm_90").link("cubin").code_type
+    'cubin'
     """
 
     __slots__ = ("_arch", "_images", "_options")
@@ -324,6 +356,13 @@ class Kernel:
         What it is called in messages.
     signature
         Types of its arguments, or None.
+
+    Examples
+    --------
+    >>> import kernelmill as km
+    >>> def needs_of(code, name):  # object code, for the GPU that is there
+    ...     kernel = code.get_kernel(name)
+    ...     return kernel.attributes().registers, kernel.occupancy(256)
     """
 
     __slots__ = ("_parameters", "core", "handle", "name", "prepared", "signature", "spare")
