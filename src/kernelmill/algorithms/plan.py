@@ -15,7 +15,7 @@ from kernelmill.algorithms.costs import WORTH_A_THREAD, Cost
 from kernelmill.compiler.op import Op
 from kernelmill.config import get_config
 from kernelmill.errors import ArgumentError
-from kernelmill.runtime.backend import FLAG_STREAM, Kernel, KernelSource, Launch
+from kernelmill.runtime.backend import FLAG_STREAM, Direct, Kernel, KernelSource, Launch
 from kernelmill.runtime.devices import chosen_device
 from kernelmill.runtime.native import native, stream_threshold
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from kernelmill.compiler.op import Specialized
     from kernelmill.config import Config
-    from kernelmill.runtime.backend import Backend
+    from kernelmill.runtime.backend import Allocator, Backend, Launcher
     from kernelmill.runtime.memory import View
 
 __all__ = ["Bound", "Built", "Cost", "Plan", "Prepare", "Scope", "build", "execute", "quick"]
@@ -216,21 +216,20 @@ class Plan:
 
     __slots__ = ("_allocate", "_launcher", "_prepare", "_scalar", "_static", "built", "functions")
 
-    def __init__(
-        self,
-        bound: Bound,
-        prepare: Prepare,
-        *,
-        launcher: Callable[..., bool] | None,
-        allocate: Callable[[tuple[Any, ...]], Any] | None,
-    ) -> None:
-        self.built = bound.built
+    def __init__(self, bound: Bound, prepare: Prepare, *, fixed: bool | None) -> None:
+        """Prepare calls like `bound`: of those very shapes, or of any one; None: no short way."""
+        self.built = built = bound.built
         self.functions = bound.functions
         self._prepare = prepare
-        self._launcher = launcher
-        self._allocate = allocate
+        self._launcher: Launcher | None = None
+        self._allocate: Allocator | None = None
         self._scalar = bound.scalar
-        self._static = bound.built.scope.is_static
+        self._static = built.scope.is_static
+        if fixed is not None and bound.elements and not bound.tail and built.kernel.entry:
+            direct = _direct(bound, fixed=fixed)
+            self._launcher = built.backend.launcher(built.kernel, direct)
+            if self._launcher is not None:
+                self._allocate = built.backend.allocator(direct)
 
     def __call__(self, *inputs: Any, out: Any = None) -> Any:
         """Run the plan.
@@ -312,6 +311,20 @@ class Plan:
 
     def __repr__(self) -> str:
         return f"<Plan {self.describe(self.built)}>"
+
+
+def _direct(bound: Bound, *, fixed: bool) -> Direct:
+    return Direct(
+        views=bound.views,
+        outputs=len(bound.result) if type(bound.result) is tuple else 1,
+        shape=bound.shape,
+        strides=bound.strides,
+        captures=bound.built.scope.size,
+        fixed=fixed,
+        serial_below=bound.built.cost.serial_below,
+        workspace=bound.workspace,
+        flags=bound.flags,
+    )
 
 
 # Plans by what can be read off a call in half a microsecond, for the settings they were made with.

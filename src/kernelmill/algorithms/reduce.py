@@ -42,7 +42,6 @@ from kernelmill.dtypes import DType, StructType, can_store, promotion
 from kernelmill.errors import ArgumentError, DTypeError
 from kernelmill.runtime.backend import KEPT_SHIFT
 from kernelmill.runtime.memory import fill
-from kernelmill.runtime.native import native
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -54,7 +53,6 @@ __all__ = ["reduce", "transform_reduce"]
 Operators: TypeAlias = "Op | Callable[..., Any] | tuple[Op | Callable[..., Any], ...]"
 # Elements of a chunk of the reduction tree; the same number stands in host/reduce_tree.hpp.
 CHUNK: Final = 16384
-_NEVER: Final = (1 << 63) - 1
 _PLAIN_AXES: Final = (type(None), int, tuple)
 _ADD: Final = WELL_KNOWN["add"]
 
@@ -472,41 +470,5 @@ def _quick_key(
 
 
 def _plan(request: _Request, bound: Bound) -> Plan:
-    """Make the plan of a bound call; contiguous NumPy arrays of that shape get the native path."""
-    prepare = partial(_prepare, request)
-    dtypes = tuple(view.dtype for view in bound.views)
-    quick_able = (
-        bound.elements > 0
-        and not bound.tail
-        and all(view.is_c_contiguous for view in bound.views)
-        and "bfloat16" not in {d.name for d in dtypes}
-        and bound.built.kernel.entry
-    )
-    if not quick_able:
-        return Plan(bound, prepare, launcher=None, allocate=None)
-    numpys = tuple(d.to_numpy() for d in dtypes)
-    outputs = len(request.ops)
-    shapes = tuple(view.shape for view in bound.views)
-    launcher = native().Launcher(
-        bound.built.kernel.entry,
-        numpys,
-        outputs,
-        captures=bytes(bound.built.scope.size) or None,
-        workspace=bound.workspace,
-        serial_below=bound.built.cost.serial_below,
-        nontemporal_above=_NEVER,
-        flags=bound.flags or 0,
-        fixed=(shapes, bound.shape, bound.strides),
-    )
-    made = tuple(zip(shapes[-outputs:], numpys[-outputs:], strict=True))
-    return Plan(bound, prepare, launcher=launcher, allocate=partial(_allocate, made))
-
-
-def _allocate(
-    made: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...], inputs: tuple[Any, ...]
-) -> Any:  # Any: an array, or a tuple of them
-    """Return new outputs."""
-    del inputs
-    if len(made) == 1:
-        return np.empty(*made[0])
-    return tuple(np.empty(shape, dtype) for shape, dtype in made)
+    """Make the plan of a bound call; contiguous arrays of that shape get the short way."""
+    return Plan(bound, partial(_prepare, request), fixed=True)

@@ -35,8 +35,6 @@ from kernelmill.algorithms.source import access, loop_for, transform_source
 from kernelmill.compiler.op import Op, Specialized, as_op, root_of, specialize
 from kernelmill.dtypes import DType, StructType, TupleType, can_store, promotion, storage
 from kernelmill.errors import ArgumentError, DTypeError
-from kernelmill.runtime.memory import POOLED_FROM
-from kernelmill.runtime.native import native
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -240,33 +238,8 @@ def _quick_key(arrays: tuple[Any, ...], op: object, out: Any) -> tuple[object, .
 
 
 def _plan(op: Op, bound: Bound) -> Plan:
-    """Make the plan of a bound call; contiguous arrays of one shape get the native path."""
-    dtypes = tuple(view.dtype for view in bound.views)
-    flat = (
-        bound.elements > 0
-        and len(bound.shape) <= 1
-        and all(view.is_c_contiguous and view.shape == bound.views[0].shape for view in bound.views)
+    """Make the plan of a bound call; contiguous arrays of one shape get the short way."""
+    flat = len(bound.shape) <= 1 and all(
+        view.is_c_contiguous and view.shape == bound.views[0].shape for view in bound.views
     )
-    outputs = len(bound.result) if type(bound.result) is tuple else 1
-    launcher = None
-    native_path = flat and bound.built.backend.target == "host" and bound.built.kernel.entry
-    if native_path and "bfloat16" not in {d.name for d in dtypes}:
-        launcher = native().Launcher(
-            bound.built.kernel.entry,
-            tuple(d.to_numpy() for d in dtypes),
-            outputs,
-            captures=bytes(bound.built.scope.size) or None,
-            serial_below=bound.built.cost.serial_below,
-        )
-    allocate = partial(_allocate, dtypes[-1].to_numpy()) if launcher and outputs == 1 else None
-    return Plan(bound, partial(_prepare, op), launcher=launcher, allocate=allocate)
-
-
-def _allocate(dtype: np.dtype[Any], inputs: tuple[Any, ...]) -> np.ndarray[Any, Any] | None:
-    """Return a small new output for inputs of one shape; larger ones come from the pool."""
-    first = inputs[0]
-    if type(first) is not np.ndarray or not first.shape:
-        return None
-    if first.size * dtype.itemsize >= POOLED_FROM:
-        return None
-    return np.empty(first.shape, dtype)
+    return Plan(bound, partial(_prepare, op), fixed=False if flat else None)

@@ -6,9 +6,10 @@ A back end is one module beside this one (`cpu.py`, `null.py`) with one class of
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from kernelmill.runtime.memory import View
@@ -16,10 +17,13 @@ if TYPE_CHECKING:
 __all__ = [
     "FLAG_STREAM",
     "KEPT_SHIFT",
+    "Allocator",
     "Backend",
+    "Direct",
     "Kernel",
     "KernelSource",
     "Launch",
+    "Launcher",
     "Target",
     "lacking",
 ]
@@ -73,6 +77,38 @@ class Launch:
     views: tuple[View, ...] = field(default=(), repr=False, compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Direct:
+    """A call as it was bound, from which a back end makes the short way for later ones like it.
+
+    `views` are the operands, inputs first, the last `outputs` of them written; `captures` is the
+    size of the block of scalars. The others are those of a `Launch`. Unless `fixed` is set, arrays
+    of any one shape are served, else only those of the shapes and strides here.
+    """
+
+    views: tuple[View, ...]
+    outputs: int
+    shape: tuple[int, ...]
+    strides: tuple[tuple[int, ...], ...]
+    captures: int
+    fixed: bool
+    serial_below: int
+    workspace: int = 0
+    flags: int | None = None
+
+    @property
+    def results(self) -> tuple[View, ...]:
+        """The operands that are written."""
+        return self.views[len(self.views) - self.outputs :]
+
+
+# Called with the arrays of a call, inputs first, and the captured scalars where there are any: it
+# launches and returns True, or returns False where the general way must look at them.
+Launcher: TypeAlias = "Callable[..., bool]"
+# Called with the inputs of a call: new arrays for its results, or None where it makes none.
+Allocator: TypeAlias = "Callable[[tuple[Any, ...]], Any]"
+
+
 class Backend(Protocol):
     """A device family that can run operators."""
 
@@ -97,6 +133,14 @@ class Backend(Protocol):
 
     def launch(self, kernel: Kernel, launch: Launch) -> None:
         """Run a kernel to its end, as far as the caller can tell."""
+        ...
+
+    def launcher(self, kernel: Kernel, direct: Direct) -> Launcher | None:
+        """Return the short way for calls like this one; None where there is none."""
+        ...
+
+    def allocator(self, direct: Direct) -> Allocator | None:
+        """Return what makes the outputs of calls on the short way; None leaves it to the long."""
         ...
 
 

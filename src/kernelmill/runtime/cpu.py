@@ -6,18 +6,32 @@ How a text becomes a kernel is in `program.py`, how arrays become pointers in `m
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
+from kernelmill.runtime.memory import POOLED_FROM
 from kernelmill.runtime.native import native
 from kernelmill.runtime.program import build_host_kernel
 
 if TYPE_CHECKING:
-    from kernelmill.runtime.backend import Kernel, KernelSource, Launch, Target
+    from kernelmill.runtime.backend import (
+        Allocator,
+        Direct,
+        Kernel,
+        KernelSource,
+        Launch,
+        Launcher,
+        Target,
+    )
 
 __all__ = ["FAMILIES", "CpuBackend"]
 
 # Every family of algorithms has a form for the processor.
 FAMILIES: Final = ("transform", "reduce")
+# More bytes than any call moves: a call with flags of its own streams nothing by itself.
+_NEVER: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +59,45 @@ class CpuBackend:
             launch.threads,
             launch.release_gil,
         )
+
+    def launcher(self, kernel: Kernel, direct: Direct) -> Launcher | None:
+        """Return the native launcher for C-contiguous NumPy arrays."""
+        contiguous = all(view.is_c_contiguous for view in direct.views)
+        if not contiguous or any(v.dtype.name == "bfloat16" for v in direct.views):
+            return None
+        shapes = tuple(view.shape for view in direct.views)
+        made: Launcher = native().Launcher(
+            kernel.entry,
+            tuple(view.dtype.to_numpy() for view in direct.views),
+            direct.outputs,
+            captures=bytes(direct.captures) or None,
+            workspace=direct.workspace,
+            serial_below=direct.serial_below,
+            nontemporal_above=-1 if direct.flags is None else _NEVER,
+            flags=direct.flags or 0,
+            fixed=(shapes, direct.shape, direct.strides) if direct.fixed else None,
+        )
+        return made
+
+    def allocator(self, direct: Direct) -> Allocator | None:
+        """Return what makes the same NumPy arrays again, or small ones of the inputs' shape."""
+        made = tuple((view.shape, view.dtype.to_numpy()) for view in direct.results)
+        if direct.fixed:
+            return partial(_same, made)
+        return partial(_small, made[0][1]) if len(made) == 1 else None
+
+
+def _same(made: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...], _: tuple[Any, ...]) -> Any:
+    if len(made) == 1:
+        return np.empty(*made[0])
+    return tuple(np.empty(shape, dtype) for shape, dtype in made)
+
+
+def _small(dtype: np.dtype[Any], inputs: tuple[Any, ...]) -> np.ndarray[Any, Any] | None:
+    """Return a small new output for inputs of one shape; larger ones come from the pool."""
+    first = inputs[0]
+    if type(first) is not np.ndarray or not first.shape:
+        return None
+    if first.size * dtype.itemsize >= POOLED_FROM:
+        return None
+    return np.empty(first.shape, dtype)

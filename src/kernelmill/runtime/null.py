@@ -12,7 +12,7 @@ from kernelmill.runtime.backend import Kernel, KernelSource, Launch
 from kernelmill.runtime.cpu import FAMILIES
 
 if TYPE_CHECKING:
-    from kernelmill.runtime.backend import Target
+    from kernelmill.runtime.backend import Allocator, Direct, Launcher, Target
 
 __all__ = ["NullBackend"]
 
@@ -35,3 +35,9 @@ class NullBackend:
     def launch(self, kernel: Kernel, launch: Launch) -> None:
         """Keep the launch."""
         self.launched.append((kernel, launch))
+
+    def launcher(self, kernel: Kernel, direct: Direct) -> Launcher | None:
+        """Return None: every launch is kept."""
+
+    def allocator(self, direct: Direct) -> Allocator | None:
+        """Return None, as there is no launcher."""

@@ -23,7 +23,14 @@ from kernelmill.toolchain.nvrtc import CudaOptions, compile_cuda
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kernelmill.runtime.backend import KernelSource, Launch, Target
+    from kernelmill.runtime.backend import (
+        Allocator,
+        Direct,
+        KernelSource,
+        Launch,
+        Launcher,
+        Target,
+    )
     from kernelmill.runtime.cuda.device import CudaDevice
     from kernelmill.runtime.cuda.program import Kernel as LoadedKernel
     from kernelmill.runtime.memory import View
@@ -116,6 +123,12 @@ class CudaBackend:
         if status:
             raise explained(status.name, f"launch {kernel.source.name!r}")
         hold(arrays, stream)
+
+    def launcher(self, kernel: Kernel, direct: Direct) -> Launcher | None:
+        """Return None: every launch takes the general way."""
+
+    def allocator(self, direct: Direct) -> Allocator | None:
+        """Return None, as there is no launcher."""
 
 
 def _stream(arrays: Sequence[DeviceView], number: int) -> StreamHandle:
