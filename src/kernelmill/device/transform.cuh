@@ -6,29 +6,11 @@
 // `Captured` bytes of captured scalars lie before the operands that are given by value; both together fill `Bytes`.  In one
 // dimension a thread takes U packets of V neighbouring elements at a time.
 #pragma once
-#include "base.hpp"
+#include "operands.cuh"
 
 namespace km {
 
-// indices_of<3> is indices<0, 1, 2>; NVRTC has no built-in for it.
-template <int... K> struct indices {};
-template <int N, int... K> struct counted : counted<N - 1, N - 1, K...> {};
-template <int... K> struct counted<0, K...> { typedef indices<K...> type; };
-template <int N> using indices_of = typename counted<N>::type;
-
-// How an operand moves when the innermost index grows by one; `by_value` is a scalar in the record of the call.
-enum Pattern : int { contiguous, broadcast, strided, transposed, by_value };
-
-template <class T, int P>
-struct arg {
-  typedef T type;
-  static constexpr int pattern = P;
-  static constexpr int size = (int)sizeof(T);
-};
-template <class... A> struct in {};
-template <class... A> struct out {};
-
-constexpr int max_dims = 8, transform_threads = 128, value_slot = 16, scattered = 4;
+constexpr int transform_threads = 128, scattered = 4;
 
 // What a launch passes, by value.  Strides in bytes, dimensions outermost first.
 template <int Operands, int Bytes>
@@ -37,51 +19,6 @@ struct Call {
   char* data[Operands];
   i64 elements, ndim, shape[max_dims], strides[Operands][max_dims];
 };
-
-// ---- several elements in registers ---------------------------------------------------------------------------------------
-
-template <class T, int N> struct batch { T item[N]; };
-
-template <int Bytes> struct chunk { packet part[Bytes / 16]; };
-template <> struct chunk<1> { u8 part; };
-template <> struct chunk<2> { u16 part; };
-template <> struct chunk<4> { u32 part; };
-template <> struct chunk<8> { u64 part; };
-
-// What one access can move; other sizes go element by element.
-template <int Bytes> constexpr bool is_packet = Bytes % 16 == 0 || Bytes == 1 || Bytes == 2 || Bytes == 4 || Bytes == 8;
-
-// A stored bool may hold any byte, so it travels as one.
-template <class T> struct stored { typedef T type; };
-template <> struct stored<bool> { typedef u8 type; };
-KM_INL bool widened(bool, u8 value) { return value != 0; }
-template <class T> KM_INL T widened(const T&, const T& value) { return value; }
-
-template <class T, int V>
-KM_INL void load_packets(const char* from, T* to) {
-  typedef batch<typename stored<T>::type, V> kept;
-  if constexpr (is_packet<(int)sizeof(kept)>) {
-    const kept seen = __builtin_bit_cast(kept, *(const chunk<(int)sizeof(kept)>*)from);
-    KM_UNROLL_ALL
-    for (int v = 0; v < V; v++) to[v] = widened(T(), seen.item[v]);
-  } else {
-    KM_UNROLL_ALL
-    for (int v = 0; v < V; v++) to[v] = element<T>::load(from + v * (int)sizeof(T));
-  }
-}
-template <class T, int V>
-KM_INL void store_packets(char* to, const T* from) {
-  typedef batch<typename stored<T>::type, V> kept;
-  if constexpr (is_packet<(int)sizeof(kept)>) {
-    kept made;
-    KM_UNROLL_ALL
-    for (int v = 0; v < V; v++) made.item[v] = from[v];
-    *(chunk<(int)sizeof(kept)>*)to = __builtin_bit_cast(chunk<(int)sizeof(kept)>, made);
-  } else {
-    KM_UNROLL_ALL
-    for (int v = 0; v < V; v++) element<T>::store(to + v * (int)sizeof(T), from[v]);
-  }
-}
 
 // ---- operands --------------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,193 @@
+// reduce_rows.cuh - reductions whose innermost dimension is a reduced one, with commutative operators: by a block or by
+// several, by a few threads, and in the order of docs/reference/reduction-tree.md.
+#pragma once
+#include "reduce_call.cuh"
+
+namespace km {
+
+// `Nested`: there are several reduced dimensions.  A thread takes U packets of V neighbours at a time.
+template <class Pass, bool Nested, int V, int U>
+struct rows : Pass {
+  using typename Pass::bank;
+  using typename Pass::call;
+  using typename Pass::place;
+  using typename Pass::state;
+
+  // Packets of W neighbours, U of them at a time: first, first + step ... before `end`.  Whether there was one.
+  template <class Map, int W, int N>
+  static KM_INL bool sweep(const call& c, const Map& map, const bank& fold, const place& row, i64 first, i64 step, i64 end,
+                           state& total) {
+    state acc[W];
+    bool any = false;
+    const auto absorb = [&](auto& some, int packets) {
+      KM_UNROLL_ALL for (int s = 1; s < packets; s *= 2)
+        KM_UNROLL_ALL for (int u = 0; u + s < packets; u += 2 * s)
+          KM_UNROLL_ALL for (int w = 0; w < W; w++) some.item[u * W + w] = fold(some.item[u * W + w], some.item[(u + s) * W + w]);
+      KM_UNROLL_ALL for (int w = 0; w < W; w++) acc[w] = any ? fold(acc[w], some.item[w]) : some.item[w];
+      any = true;
+    };
+    i64 i = first;
+    _Pragma("unroll 1") for (; i + (N - 1) * step + W <= end; i += N * step) {
+      auto some = Pass::template elements<Nested, W, N>(c, map, row, i, step);
+      absorb(some, N);
+    }
+    _Pragma("unroll 1") for (; i + W <= end; i += step) {
+      auto some = Pass::template elements<Nested, W, 1>(c, map, row, i, step);
+      absorb(some, 1);
+    }
+    if (any) {
+      KM_UNROLL_ALL for (int s = 1; s < W; s *= 2)
+        KM_UNROLL_ALL for (int w = 0; w + s < W; w += 2 * s) acc[w] = fold(acc[w], acc[w + s]);
+      total = acc[0];
+    }
+    return any;
+  }
+
+  // What thread t of T has of the elements low .. high - 1, and of how many threads that holds, the first ones.  `low` is a
+  // multiple of V.  The packets of this piece are those from `first` on, `step` apart; `rest`: also the elements after them.
+  template <class Map>
+  static KM_INL i64 share(const call& c, const Map& map, const bank& fold, const place& row, i64 low, i64 high, i64 piece,
+                          i64 stride, int t, int T, bool rest, state& total) {
+    const bool packets = Pass::template packets_fit<Nested, V>(c, row);
+    const int wide = packets ? V : 1;
+    const i64 first = low + (piece * T + t) * wide, step = stride * T * wide;
+    bool any;
+    if (packets)
+      any = sweep<Map, V, U>(c, map, fold, row, first, step, high, total);
+    else
+      any = sweep<Map, 1, (V * U > 8 ? 8 : V * U)>(c, map, fold, row, first, step, high, total);
+    const i64 whole = (high - low) / wide, left = rest ? high - low - whole * wide : 0;
+    if (t < left) {
+      const state one = Pass::template elements<Nested, 1, 1>(c, map, row, low + whole * wide + t, 1).item[0];
+      total = any ? fold(total, one) : one;
+    }
+    return larger(clamp(whole - piece * T, 0, T), left);
+  }
+
+  // A block for each piece of a sequence: the pieces follow each other, or take turns where `piece` is 0.
+  template <class Map, int T>
+  static KM_INL void blocks(const call& c) {
+    __shared__ block_storage<state, T> storage;
+    const Map map(c.captures);
+    const bank fold(c.captures);
+    _Pragma("unroll 1") for (i64 unit = blockIdx.x; unit < c.units * c.pieces; unit += gridDim.x) {
+      const i64 row = c.pieces == 1 ? unit : unit / c.pieces, piece = unit - row * c.pieces;
+      const place at = Pass::sequence(c, row);
+      state made;
+      i64 count;
+      if (c.piece == 0) {
+        count = share(c, map, fold, at, 0, c.length, piece, c.pieces, (int)threadIdx.x, T, piece + 1 == c.pieces, made);
+      } else {
+        const i64 low = piece * c.piece, high = smaller(c.length, low + c.piece);
+        count = share(c, map, fold, at, low, high, 0, 1, (int)threadIdx.x, T, true, made);
+      }
+      made = block_reduce<T>(made, fold, storage, (int)smaller<i64>(count, T));
+      Pass::template deliver<T>(c, fold, made, row, piece, storage);
+    }
+  }
+
+  // T neighbouring lanes for each sequence.
+  template <class Map, int Threads, int T>
+  static KM_INL void teams(const call& c) {
+    const Map map(c.captures);
+    const bank fold(c.captures);
+    const int t = (int)threadIdx.x % T;
+    const i64 each = Threads / T;
+    _Pragma("unroll 1") for (i64 first = (i64)blockIdx.x * each; first < c.units; first += (i64)gridDim.x * each) {
+      const i64 mine = first + (int)threadIdx.x / T, row = smaller(mine, c.units - 1);
+      state made;
+      const i64 count = share(c, map, fold, Pass::sequence(c, row), 0, c.length, 0, 1, t, T, true, made);
+      made = team_reduce<T>(made, fold, count);
+      if (t == 0 && mine < c.units) Pass::store(c, fold, made, row);
+    }
+  }
+
+  // ---- the order of the reduction tree: 32 threads have its 32 or 64 lanes
+
+  template <int J>
+  static KM_INL void feed(const bank& fold, state (&acc)[2], const state& value, int u, bool seed) {
+    constexpr int slots = Pass::lanes_of(J) / warp_size;
+    auto& to = at<J>(acc[u % slots]);
+    to = seed && u < slots ? at<J>(value) : fold_of<J>(fold)(to, at<J>(value));
+  }
+  template <int... J>
+  static KM_INL void feed_all(const bank& fold, state (&acc)[2], const state& value, int u, bool seed, indices<J...>) {
+    (feed<J>(fold, acc, value, u, seed), ...);
+  }
+  template <int J>
+  static KM_INL void halve(const bank& fold, state (&acc)[2], int lane, i64 n) {
+    const auto& f = fold_of<J>(fold);
+    auto value = at<J>(acc[0]);
+    if constexpr (Pass::lanes_of(J) > warp_size)
+      if (lane + warp_size < n) value = f(value, at<J>(acc[1]));
+    KM_UNROLL_ALL for (int s = warp_size / 2; s > 0; s /= 2) {
+      const auto other = shuffle_down(value, s);
+      if (lane < s && lane + s < n) value = f(value, other);
+    }
+    at<J>(acc[0]) = value;
+  }
+  template <int... J>
+  static KM_INL void halve_all(const bank& fold, state (&acc)[2], int lane, i64 n, indices<J...>) {
+    (halve<J>(fold, acc, lane, n), ...);
+  }
+  // The result of a chunk, for which a whole warp calls, in lane 0.
+  template <class Map>
+  static KM_INL state chunk_of(const call& c, const Map& map, const bank& fold, const place& row, i64 low, i64 high) {
+    constexpr int many = 8;
+    const int lane = (int)lane_id();
+    state acc[2];
+    bool seed = true;
+    i64 i = low + lane;
+    _Pragma("unroll 1") for (; i + (many - 1) * warp_size < high; i += many * warp_size) {
+      const auto some = Pass::template elements<Nested, 1, many>(c, map, row, i, warp_size);
+      KM_UNROLL_ALL for (int u = 0; u < many; u++) feed_all(fold, acc, some.item[u], u, seed, typename Pass::every_fold());
+      seed = false;
+    }
+    KM_UNROLL_ALL for (int u = 0; u < many; u++) {
+      if (i + u * warp_size < high) {
+        const auto one = Pass::template elements<Nested, 1, 1>(c, map, row, i + u * warp_size, 1);
+        feed_all(fold, acc, one.item[0], u, seed, typename Pass::every_fold());
+      }
+    }
+    halve_all(fold, acc, lane, high - low, typename Pass::every_fold());
+    return acc[0];
+  }
+
+  // A warp for each sequence, of at most one chunk.
+  template <class Map, int Threads>
+  static KM_INL void tree_teams(const call& c) {
+    const Map map(c.captures);
+    const bank fold(c.captures);
+    _Pragma("unroll 1") for (i64 first = (i64)blockIdx.x * Threads; first < c.units * warp_size;
+                             first += (i64)gridDim.x * Threads) {
+      const i64 row = (first + threadIdx.x) / warp_size;
+      if (row >= c.units) return;  // the whole warp
+      const state made = chunk_of(c, map, fold, Pass::sequence(c, row), 0, c.length);
+      if (lane_id() == 0) Pass::store(c, fold, made, row);
+    }
+  }
+  // A warp for each chunk; a piece is as many chunks as a block has warps.
+  template <class Map, int Threads>
+  static KM_INL void tree_blocks(const call& c) {
+    __shared__ block_storage<state, Threads> storage;
+    const Map map(c.captures);
+    const bank fold(c.captures);
+    const int warp = (int)threadIdx.x / warp_size, lane = (int)lane_id();
+    const i64 chunk = c.piece / storage.warps;
+    _Pragma("unroll 1") for (i64 unit = blockIdx.x; unit < c.units * c.pieces; unit += gridDim.x) {
+      const i64 row = unit / c.pieces, piece = unit - row * c.pieces, low = piece * c.piece + warp * chunk;
+      state made;
+      if (low < c.length) {
+        made = chunk_of(c, map, fold, Pass::sequence(c, row), low, smaller(c.length, low + chunk));
+        if (lane == 0) storage[warp] = made;
+      }
+      block_barrier();
+      const i64 filled = smaller<i64>(storage.warps, ceil_div(c.length - piece * c.piece, chunk));
+      if (warp == 0) made = warp_reduce(storage[lane < filled ? lane : 0], fold, (int)filled);
+      block_barrier();
+      Pass::template deliver<Threads>(c, fold, made, row, piece, storage);
+    }
+  }
+};
+
+}  // namespace km
