@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from kernelmill.compiler.op import Specialized
     from kernelmill.config import Config
-    from kernelmill.runtime.backend import Allocator, Backend, Launcher
+    from kernelmill.runtime.backend import Allocator, Backend, Grid, Launcher
     from kernelmill.runtime.memory import View
 
 __all__ = ["Bound", "Built", "Cost", "Plan", "Prepare", "Scope", "build", "execute", "quick"]
@@ -143,6 +143,7 @@ class Bound:
     flags: int | None = None
     tail: bytes = b""
     scalar: bool = False
+    grid: Grid | None = None
 
     @property
     def unwrapped(self) -> Any:  # Any: as `result`
@@ -181,6 +182,7 @@ def _launch(bound: Bound, captures: bytes) -> Launch:
         flags=streams if bound.flags is None else bound.flags,
         release_gil=elements * cost.seconds > WORTH_A_THREAD,
         views=bound.views,
+        grid=bound.grid,
     )
 
 
@@ -324,6 +326,7 @@ def _direct(bound: Bound, *, fixed: bool) -> Direct:
         serial_below=bound.built.cost.serial_below,
         workspace=bound.workspace,
         flags=bound.flags,
+        grid=bound.grid,
     )
 
 

@@ -20,6 +20,7 @@ __all__ = [
     "Allocator",
     "Backend",
     "Direct",
+    "Grid",
     "Kernel",
     "KernelSource",
     "Launch",
@@ -59,6 +60,21 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
+class Grid:
+    """How a launch is spread over the blocks of a device, where one tile after another will not do.
+
+    `numbers` go to the kernel behind the strides, after two addresses: that of `parts` bytes of
+    scratch memory, and of `tickets` counters of 32 bits, which are 0 before a launch and after it.
+    """
+
+    blocks: int
+    threads: int
+    numbers: tuple[int, ...]
+    parts: int = 0
+    tickets: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
     """One launch: operands are inputs, then outputs; strides and workspace in bytes.
 
@@ -75,6 +91,7 @@ class Launch:
     flags: int
     release_gil: bool
     views: tuple[View, ...] = field(default=(), repr=False, compare=False)
+    grid: Grid | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +112,7 @@ class Direct:
     serial_below: int
     workspace: int = 0
     flags: int | None = None
+    grid: Grid | None = None
 
     @property
     def results(self) -> tuple[View, ...]:
