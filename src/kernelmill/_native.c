@@ -4,11 +4,8 @@
  * `_native_py.py` is the same module in Python; tests/null/test_native.py holds both to one
  * behaviour. The lock of everything here is the GIL, except that kernels may run without it.
  */
-#define PY_SSIZE_T_CLEAN
-#define Py_LIMITED_API 0x030B0000
 #define _GNU_SOURCE
-#include <Python.h>
-#include <structmember.h>
+#include "_native.h"
 
 #include <stdalign.h>
 #include <string.h>
@@ -51,7 +48,7 @@ static PyObject *hostbuffer_new(PyTypeObject *type, PyObject *args, PyObject *kw
     return (PyObject *)self;
 }
 
-static void free_object(PyObject *self) {
+void km_free_object(PyObject *self) {
     PyTypeObject *type = Py_TYPE(self);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF(type);
@@ -60,7 +57,7 @@ static void free_object(PyObject *self) {
 static void hostbuffer_dealloc(PyObject *self) {
     HostBuffer *b = (HostBuffer *)self;
     if (b->at) km_block_give(b->at, b->size);
-    free_object(self);
+    km_free_object(self);
 }
 
 static int hostbuffer_get(PyObject *self, Py_buffer *view, int flags) {
@@ -153,7 +150,7 @@ static PyObject *run(km_kernel_fn entry, struct km_call *c, const void *captures
     Py_RETURN_TRUE;
 }
 
-static int64_t *read_ints(PyObject *tuple, int64_t *to, int64_t *end, int *count) {
+int64_t *km_read_ints(PyObject *tuple, int64_t *to, int64_t *end, int *count) {
     *count = PyTuple_Check(tuple) ? (int)PyTuple_Size(tuple) : -1;
     if (*count < 0 || *count > end - to) {
         PyErr_Format(PyExc_TypeError, "expected a tuple of at most %d integers", (int)(end - to));
@@ -173,14 +170,14 @@ static PyObject *call(PyObject *module, PyObject *const *args, Py_ssize_t n_args
     (void)module;
     if (n_args != 9) goto wrong;
     km_kernel_fn entry = (km_kernel_fn)(uintptr_t)PyLong_AsVoidPtr(args[0]);
-    int64_t *at = read_ints(args[1], numbers, numbers + MAX_DIMS, &c.ndim);
+    int64_t *at = km_read_ints(args[1], numbers, numbers + MAX_DIMS, &c.ndim);
     if (!entry || !at) goto wrong;
     int64_t *pointers = at;
-    if (!(at = read_ints(args[2], at, at + MAX_OPERANDS, &n))) return NULL;
+    if (!(at = km_read_ints(args[2], at, at + MAX_OPERANDS, &n))) return NULL;
     if (!PyTuple_Check(args[3]) || PyTuple_Size(args[3]) != n) goto wrong;
     for (int k = 0; k < n; k++) {
         operands[k] = (struct km_operand){(char *)(uintptr_t)pointers[k], at};
-        if (!(at = read_ints(PyTuple_GetItem(args[3], k), at, end, &dims))) return NULL;
+        if (!(at = km_read_ints(PyTuple_GetItem(args[3], k), at, end, &dims))) return NULL;
         if (dims != c.ndim) goto wrong;
     }
     size_t workspace = PyLong_AsSize_t(args[5]);
@@ -196,9 +193,6 @@ wrong:
     if (PyErr_Occurred()) return NULL;
     return PyErr_Format(PyExc_ValueError, "call(): the arguments do not fit each other");
 }
-
-typedef PyObject *(*vectorcall)(PyObject *, PyObject *const *, size_t, PyObject *);
-#define HAVE_VECTORCALL (1UL << 11) /* in the limited API since 3.12, in CPython since 3.8 */
 
 typedef struct {
     PyObject_HEAD
@@ -255,7 +249,7 @@ static PyObject *launch(PyObject *object, PyObject *const *args, size_t n_args, 
     int64_t bytes[MAX_OPERANDS], total = 0, n;
     struct km_call c = {.operands = operands, .shape = &n, .ndim = 1};
     void *captures = self->captures.buf;
-    n_args &= ~((size_t)1 << (8 * sizeof(size_t) - 1));
+    n_args = ARGUMENT_COUNT(n_args);
     if (!array_type || names || n_args < (size_t)self->n) Py_RETURN_FALSE;
     if (n_args > (size_t)self->n) {
         char *given;
@@ -284,7 +278,8 @@ static PyObject *launch(PyObject *object, PyObject *const *args, size_t n_args, 
     int64_t wanted = 1 + n / self->serial_below;
     c.threads = (int)(wanted < most ? wanted : most);
     int64_t fits = self->nontemporal_above;
-    c.flags = self->flags | KM_FLAG_STREAM * (total > (fits < 0 ? runtime.nontemporal_bytes : fits));
+    if (fits < 0) fits = runtime.nontemporal_bytes;
+    c.flags = self->flags | KM_FLAG_STREAM * (total > fits);
     return run(self->entry, &c, captures, (size_t)self->captures.len, (size_t)self->workspace,
                n > self->gil_above);
 }
@@ -302,7 +297,7 @@ static void launcher_dealloc(PyObject *object) {
     PyBuffer_Release(&self->captures);
     for (int k = 0; k < MAX_OPERANDS; k++) Py_XDECREF(self->dtypes[k]);
     PyMem_Free(self->numbers);
-    free_object(object);
+    km_free_object(object);
 }
 
 /* fixed = (shape of each operand, shape of the call, strides of each operand in the call) */
@@ -316,13 +311,13 @@ static int read_fixed(Launcher *self, PyObject *fixed) {
     int64_t *at = self->numbers = PyMem_Calloc((size_t)room, sizeof(int64_t)), *end = at + room;
     if (!at) return PyErr_NoMemory(), -1;
     self->call_shape = at;
-    if (!(at = read_ints(shape, at, at + MAX_DIMS, &self->ndim))) return -1;
+    if (!(at = km_read_ints(shape, at, at + MAX_DIMS, &self->ndim))) return -1;
     if (PyTuple_Size(shapes) != self->n || PyTuple_Size(strides) != self->n) goto wrong;
     for (int k = 0; k < self->n; k++) {
         self->shapes[k] = at;
-        if (!(at = read_ints(PyTuple_GetItem(shapes, k), at, end, &self->nd[k]))) return -1;
+        if (!(at = km_read_ints(PyTuple_GetItem(shapes, k), at, end, &self->nd[k]))) return -1;
         self->strides[k] = at;
-        if (!(at = read_ints(PyTuple_GetItem(strides, k), at, end, &dims))) return -1;
+        if (!(at = km_read_ints(PyTuple_GetItem(strides, k), at, end, &dims))) return -1;
         if (dims != self->ndim) goto wrong;
     }
     return 0;
@@ -458,14 +453,6 @@ static PyObject *of_buffer(PyObject *object, int writable) {
     return out;
 }
 
-struct dl_tensor { /* https://dmlc.github.io/dlpack/latest/c_api.html */
-    char *data;
-    int32_t device_type, device_id, ndim;
-    uint8_t code, bits;
-    uint16_t lanes;
-    int64_t *shape, *strides; /* strides in elements, NULL for C order */
-    uint64_t byte_offset;
-};
 struct dl_versioned {
     uint32_t major, minor;
     void *context, (*deleter)(void *);
@@ -572,6 +559,8 @@ static PyMethodDef methods[] = {
      "call(entry, shape, pointers, strides, captures, workspace, flags, threads, release_gil)"},
     {"configure", (PyCFunction)(void *)configure, METH_VARARGS | METH_KEYWORDS,
      "configure(threads=0, spin_us=-1, nontemporal_bytes=...) -> number of threads"},
+    {"cuda_library", (PyCFunction)(void *)km_cuda_library, METH_VARARGS | METH_KEYWORDS,
+     "cuda_library(type, kind, *, api, stream, is_negative, is_conjugate): a type of arrays"},
     {"memory_stats", memory_stats, METH_VARARGS,
      "memory_stats(limit=-1) -> (used, cached, limit) in bytes; limit >= 0 sets it"},
     {"thread_count", thread_count, METH_NOARGS, "thread_count() -> number of threads"},
@@ -592,6 +581,7 @@ PyMODINIT_FUNC PyInit__native(void) {
     if (!module) return NULL;
     runtime.threads = km_pool_threads();
     if (find_numpy() || add(module, "Launcher", PyType_FromSpec(&launcher_spec)) ||
+        add(module, "CudaLauncher", PyType_FromSpec(&km_cuda_launcher_spec)) ||
         add(module, "HostBuffer", PyType_FromSpec(&hostbuffer_spec)) ||
         add(module, "runtime_address", PyLong_FromVoidPtr(&runtime)) ||
         add(module, "parallel_for_address", PyLong_FromVoidPtr((void *)km_parallel_for)))

@@ -1,5 +1,6 @@
 # Types of the native call path; `_native_py` has the same names in pure Python.
 
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -9,6 +10,11 @@ from typing_extensions import Buffer
 Address: TypeAlias = tuple[int, int, np.dtype[Any] | str, tuple[int, ...], tuple[int, ...], bool]
 # shape of each operand, shape of the call, strides of each operand in the call
 Fixed: TypeAlias = tuple[tuple[tuple[int, ...], ...], tuple[int, ...], tuple[tuple[int, ...], ...]]
+
+# "a", at, dtype, numpy dtype, DLPack code, bits, itemsize, alignment, shape_at, strides_at, rank,
+# (shape, strides in bytes) or None; "i", at, size, low, high; "f", at, size; "n", at, size, type
+Slot: TypeAlias = tuple[Any, ...]
+Triple: TypeAlias = tuple[int, int, int]
 
 runtime_address: int
 parallel_for_address: int
@@ -40,6 +46,43 @@ class Launcher:
     ) -> None: ...
     def __call__(self, *operands: object) -> bool: ...
 
+class CudaLauncher:
+    def __init__(
+        self,
+        driver: Triple,
+        function: int,
+        record: Buffer,
+        parameters: tuple[int, ...],
+        slots: tuple[Slot, ...],
+        *,
+        grid: Triple = (1, 1, 1),
+        block: Triple = (1, 1, 1),
+        shared: int = 0,
+        device: int = 0,
+        context: int = 0,
+        outputs: int = 0,
+        mode: int = 0,
+        tile: int = 0,
+        most: int = ...,
+        count_at: int = -1,
+        captures: int = 0,
+        takes_stream: bool = False,
+        attributes: Buffer | None = None,
+        name: object = None,
+        note: Callable[[object], object] | None = None,
+        failed: Callable[[int], BaseException] | None = None,
+    ) -> None: ...
+    def __call__(self, *operands: object) -> bool: ...
+
+def cuda_library(
+    type: Any,
+    kind: str,
+    *,
+    api: int = 0,
+    stream: Callable[..., int] | None = None,
+    is_negative: Callable[[Any], bool] | None = None,
+    is_conjugate: Callable[[Any], bool] | None = None,
+) -> None: ...
 def address(obj: object, writable: bool = False, /) -> Address: ...
 def call(
     entry: int,

@@ -1,6 +1,6 @@
 """The native call path in pure Python: the names and behaviour of `_native` where that is absent.
 
-It imports nothing of kernelmill but its own half, `_native_py_address`. The thread pool is compiled
+It imports nothing of kernelmill but its own parts, `_native_py_…`. The thread pool is compiled
 code in any case: `use_pool` is given a function that makes the shared library, and it is called
 when a kernel first wants two threads. What each function means stands in `_native.c`; the
 difference is the cost of a call.
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 import numpy as np
 
-from kernelmill import _native_py_address
+from kernelmill import _native_py_address, _native_py_cuda
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,11 +29,13 @@ if TYPE_CHECKING:
     parallel_for_address: int
 
 __all__ = [
+    "CudaLauncher",
     "HostBuffer",
     "Launcher",
     "address",
     "call",
     "configure",
+    "cuda_library",
     "memory_stats",
     "parallel_for_address",
     "runtime_address",
@@ -51,6 +53,8 @@ GIL_ABOVE: Final = 32768
 FLAG_STREAM: Final = 1
 
 address: Final = _native_py_address.address
+CudaLauncher = _native_py_cuda.CudaLauncher
+cuda_library: Final = _native_py_cuda.cuda_library
 
 # ---------------------------------------------------------------- the kernel ABI of host/abi.hpp
 

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-__all__ = ["address"]
+__all__ = ["DLTensor", "address"]
 
 Address: TypeAlias = tuple[int, int, "np.dtype[Any] | str", tuple[int, ...], tuple[int, ...], bool]
 
@@ -36,7 +36,9 @@ class _PyBuffer(ctypes.Structure):
     )
 
 
-class _DLTensor(ctypes.Structure):
+class DLTensor(ctypes.Structure):
+    """An array as DLPack describes it."""
+
     _fields_ = (
         ("data", c_void_p),
         ("device_type", c_int32),
@@ -58,7 +60,7 @@ class _DLVersioned(ctypes.Structure):
         ("context", c_void_p),
         ("deleter", c_void_p),
         ("flags", c_uint64),
-        ("tensor", _DLTensor),
+        ("tensor", DLTensor),
     )
 
 
@@ -154,7 +156,7 @@ def _of_capsule(capsule: object, writable: bool) -> Address:  # noqa: FBT001
         tensor = versioned.tensor
         note = ", a copy or of another version"
     else:
-        tensor = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
+        tensor = DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
         note = ""
     if tensor.device_type not in DL_CPU:
         device = (tensor.device_type, tensor.device_id)

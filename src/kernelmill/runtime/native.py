@@ -49,6 +49,16 @@ class Native(Protocol):
         """Class of pooled memory with the buffer protocol."""
         ...
 
+    @property
+    def CudaLauncher(self) -> Any:  # noqa: N802 - Any: a class, as above
+        """Class of a kernel on a CUDA device that is called with device arrays."""
+        ...
+
+    @property
+    def cuda_library(self) -> Any:  # Any: a function; its signature stands in _native.pyi
+        """What tells `CudaLauncher` of a type of arrays; the kind "none" forgets it."""
+        ...
+
     def address(
         self,
         obj: object,
