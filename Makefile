@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 OUT    ?= gpu-out
+WHEELS ?= wheels
 
-.PHONY: demo test check full fuzz bench gpu docs clean
+.PHONY: demo test check full fuzz bench gpu wheels docs clean in-place
 
 demo: $(VENV)/.demo
 	$(BIN)/kernelmill demo
@@ -28,8 +29,13 @@ fuzz: $(VENV)/.dev
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/run.py
 
-gpu: $(VENV)/.dev
-	$(BIN)/pytest -m cuda $(if $(FAMILY),tests/cuda/test_$(FAMILY).py,tests/cuda) --junitxml=$(OUT)/tests.xml
+# On a machine without network, `make gpu VENV=` takes the packages that PYTHON has; see docs/how-to/measure-on-a-gpu.md.
+gpu: $(if $(VENV),$(VENV)/.gpu,in-place)
+	$(if $(VENV),$(BIN)/python,PYTHONPATH=src:$$PYTHONPATH $(PYTHON)) benchmarks/gpu.py $(FAMILY) --out $(OUT) $(if $(COMMIT),--commit $(COMMIT))
+
+# What such a machine lacks, for its Python and platform.
+wheels:
+	$(PYTHON) tools/wheels.py $(WHEELS) $(if $(TARGET),--python $(TARGET))
 
 docs: $(VENV)/.dev
 	$(BIN)/pytest -q tests/test_docs.py tests/test_examples.py
@@ -51,6 +57,13 @@ $(VENV)/.demo: $(VENV)/bin/python pyproject.toml $(NATIVE)
 $(VENV)/.dev: $(VENV)/bin/python pyproject.toml $(NATIVE)
 	$(BIN)/python -m pip install --quiet --editable '.[demo]' --group test --group check
 	touch $@
+
+$(VENV)/.gpu: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --group gpu
+	touch $@
+
+in-place: $(NATIVE)
+	$(PYTHON) setup.py --quiet build_ext --inplace
 
 $(VENV)/.bench: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --group bench

@@ -21,7 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 __all__ = [
+    "BUILT_IN",
+    "COPY",
+    "CUDA_CPP",
     "FASTEST",
+    "FLOOR",
     "FULL",
     "OURS",
     "PEERS",
@@ -40,8 +44,17 @@ __all__ = [
 OURS: Final = "kernelmill"
 REFERENCE: Final = "C++"
 # Other ways to do the same from Python; "the fastest peer" is the fastest of these.
-PEERS: Final = ("numpy", "numba", "torch", "torch.compile", "numexpr")
+PEERS: Final = (
+    "numpy", "numba", "torch", "torch.compile", "numexpr", "CuPy", "cuda.compute", "cuda.core",
+    "Triton",
+)  # fmt: skip
 FASTEST: Final = "fastest peer"
+# On a GPU: a copy of as many bytes, whose time is the roofline; km's own operator in the place of
+# a Python function; the driver called in a loop from C; the same kernel in CUDA C++.
+COPY: Final = "copy"
+CUDA_CPP: Final = "CUDA C++"
+BUILT_IN: Final = "built-in"
+FLOOR: Final = "C loop"
 
 # ----------------------------------------------------------------------------- records
 
@@ -50,12 +63,14 @@ FASTEST: Final = "fastest peer"
 class Goal:
     """What is asked of kernelmill: `ratio` times the speed of `peer`, or at most `seconds`.
 
-    `peer` is a contender, or "fastest peer". Exactly one of the two is asked.
+    `peer` is a contender, or "fastest peer". With a peer and no ratio, what is asked is its time
+    and as much more as is larger: `share` of it, or `seconds`.
     """
 
     peer: str = ""
     ratio: float = 0.0
     seconds: float = 0.0
+    share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +96,7 @@ class Case:
     `bytes` are those read and written in a call, 0 where bandwidth says nothing, `written` those of
     them that are written; `skipped` says of absent contenders why. Results may differ from NumPy's
     by `tolerance`, relative to `scale` or, where that is 0, to the largest value; None compares
-    nothing.
+    nothing. `error`, where given, runs a contender and returns that difference itself.
     """
 
     name: str
@@ -94,6 +109,7 @@ class Case:
     tolerance: float | None = None
     scale: float = 0.0
     skipped: dict[str, str] = field(default_factory=dict)
+    error: Callable[[Contender], float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +154,15 @@ def verdict(row: Row, goal: Goal) -> tuple[float | None, bool]:
 
     A goal whose peer did not run is not met: None, False.
     """
-    if goal.seconds:
+    if not goal.peer:
         reached = row.best.get(OURS)
         return reached, reached is not None and reached <= goal.seconds
     reached = row.speedup(goal.peer)
-    return reached, reached is not None and reached >= goal.ratio
+    if goal.ratio or reached is None:
+        return reached, reached is not None and reached >= goal.ratio
+    ours = row.best[OURS]
+    theirs = reached * ours
+    return reached, ours <= theirs + max(goal.share * theirs, goal.seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,17 +305,23 @@ def _check(case: Case) -> tuple[dict[str, float], dict[str, str]]:
     wrong: dict[str, str] = {}
     if case.tolerance is None:
         return first, wrong
-    wanted = _copied(next(c for c in case.contenders if c.name == "numpy").run())
+    wanted: Any = None
+    if case.error is None:
+        wanted = _copied(next(c for c in case.contenders if c.name == "numpy").run())
     for contender in case.contenders:
         if not contender.compared:
             continue
         start = time.perf_counter()
-        found = contender.run()
+        found = contender.run() if case.error is None else None
         first[contender.name] = time.perf_counter() - start
-        error = float(np.max([*_errors(found, wanted, case.scale)]))
+        if case.error is None:
+            error = float(np.max([*_errors(found, wanted, case.scale)]))
+        else:
+            error = case.error(contender)
         if not error <= case.tolerance * (_PLAIN_LOOP if contender.name == "C++" else 1):
+            of = "NumPy's" if case.error is None else "the right one"
             text = (
-                f"{case.name} {case.dtype} {case.elements}: its result differs from NumPy's by "
+                f"{case.name} {case.dtype} {case.elements}: its result differs from {of} by "
                 f"{error:.2g} of the scale, the limit is {case.tolerance:.2g}"
             )
             assert contender.name in PEERS, f"{contender.name}: {text}"

@@ -1,7 +1,8 @@
 """Results as Markdown, and the pages of the documentation that show them; nothing is measured.
 
 A page holds a block between two comments; what stands in it is made here from the files in
-`results/`, and a test compares them. As a script: print a file's tables, or rewrite the blocks.
+`results/`, and a test compares them. As a script: print a file's tables, rewrite the blocks, or
+take over what was measured on another machine.
 """
 
 from __future__ import annotations
@@ -13,21 +14,32 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import results
-from harness import FASTEST, OURS, PEERS, REFERENCE, Row, verdict
+from harness import (
+    BUILT_IN,
+    COPY,
+    CUDA_CPP,
+    FASTEST,
+    FLOOR,
+    OURS,
+    PEERS,
+    REFERENCE,
+    Row,
+    verdict,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from harness import Goal
 
-__all__ = ["BEGIN", "END", "block", "duration", "goal_text", "main", "render", "update"]
+__all__ = ["BEGIN", "END", "block", "duration", "goal_text", "main", "render", "take", "update"]
 
 BEGIN: Final = "<!-- benchmarks: made by benchmarks/report.py -->"
 END: Final = "<!-- end of benchmarks -->"
 DOCS: Final = Path(__file__).resolve().parent.parent / "docs"
 _BLOCK: Final = re.compile(f"{re.escape(BEGIN)}\n.*?{re.escape(END)}", re.DOTALL)
 _UNITS: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
-_OTHERS: Final = (REFERENCE, "contiguous", *PEERS)
+_OTHERS: Final = (REFERENCE, CUDA_CPP, FLOOR, COPY, BUILT_IN, "contiguous", *PEERS)
 
 
 # ----------------------------------------------------------------------------- words
@@ -56,8 +68,13 @@ def _size(elements: int) -> str:
 
 def goal_text(goal: Goal) -> str:
     """Return what is asked, in words."""
-    if goal.seconds:
+    if not goal.peer:
         return f"≤ {duration(goal.seconds)}"
+    if not goal.ratio:
+        more = [f"{goal.share:.0%}"] * (goal.share > 0) + [duration(goal.seconds)] * (
+            goal.seconds > 0
+        )
+        return f"≤ {goal.peer}" + (f" + {' or '.join(more)}" if more else "")
     return f"≥ {_digits(goal.ratio)} x {goal.peer}"
 
 
@@ -68,7 +85,7 @@ def _goals(row: Row) -> str:
         reached, met = verdict(row, goal)
         if reached is None:
             text = f"{goal_text(goal)}: {goal.peer} did not run"
-        elif goal.seconds:
+        elif not goal.peer:
             text = goal_text(goal)
         else:
             peer = f" ({row.fastest_peer()})" if goal.peer == FASTEST else ""
@@ -83,20 +100,32 @@ def _goals(row: Row) -> str:
 def render(data: results.Data) -> str:
     """Return a results file as Markdown: the machine, then a table a family."""
     found = data["machine"]
-    caches = ", ".join(
-        f"L{c['level']} {c['bytes'] >> 10} KiB"
-        for c in found["caches"]
-        if c["kind"] != "instruction"
-    )
-    parts = [
-        f"### {found['cpu']}, {found['cores']} cores",
-        f"{found['architecture']}; {caches}; {found['memory_bytes'] / 2**30:.0f} GiB of memory.",
-    ]
+    parts = _gpu(found) if "gpu" in found else _processor(found)
     for name, family in data["families"].items():
         rows = [Row.from_json(row) for row in family["rows"]]
         parts += [f"#### {name}", _stamp(family["stamp"]), _table(rows, family["stamp"])]
         parts += _skipped(rows)
     return "\n\n".join(parts)
+
+
+def _processor(found: dict[str, Any]) -> list[str]:
+    caches = ", ".join(
+        f"L{c['level']} {c['bytes'] >> 10} KiB"
+        for c in found["caches"]
+        if c["kind"] != "instruction"
+    )
+    return [
+        f"### {found['cpu']}, {found['cores']} cores",
+        f"{found['architecture']}; {caches}; {found['memory_bytes'] / 2**30:.0f} GiB of memory.",
+    ]
+
+
+def _gpu(found: dict[str, Any]) -> list[str]:
+    parts = (
+        f"Compute capability {found['capability']}; {found['multiprocessors']} multiprocessors",
+        f"L2 {found['l2_bytes'] >> 20} MiB; {found['memory_bytes'] / 2**30:.0f} GiB of memory.",
+    )
+    return [f"### {found['gpu']}", ", ".join(parts)]
 
 
 def _stamp(stamp: dict[str, Any]) -> str:
@@ -106,8 +135,10 @@ def _stamp(stamp: dict[str, Any]) -> str:
         f"{name} {roof[f'{name}_bytes_per_second'] / 1e9:.1f}" for name in ("read", "write", "copy")
     )
     kind = "a quick run, not to be relied on; " if stamp["quick"] else ""
+    where = f"driver {stamp['driver']}" if "driver" in stamp else f"{stamp['threads']} threads"
+    text = f"{kind}{where}; "
     return (
-        f"{kind.capitalize()}{stamp['threads']} threads; Python {stamp['python']}, {packages}, "
+        f"{text[0].upper()}{text[1:]}Python {stamp['python']}, {packages}, "
         f"{stamp['compiler']}; {stamp['date'][:10]}, commit {stamp['commit'][:12]}"
         f"{'+' if stamp['commit'].endswith('+') else ''}. Rooflines in GB/s: {rates}."
     )
@@ -170,13 +201,33 @@ def update(docs: Path = DOCS, directory: Path = results.DIRECTORY) -> list[Path]
     return changed
 
 
+def take(carried: Path, directory: Path = results.DIRECTORY) -> Path:
+    """Merge the families of a file from another machine into what is kept; returns that file.
+
+    Raises ValueError where one of the files is not a results file, or is of another machine.
+    """
+    found = results.read(carried)
+    target = results.place(directory, results.machine_name(found["machine"]))
+    kept = results.read(target) if target.exists() else None
+    for name, family in found["families"].items():
+        rows = [Row.from_json(row) for row in family["rows"]]
+        kept = results.merge(kept, found["machine"], {name: rows}, family["stamp"])
+    if kept is not None:
+        results.write(target, kept)
+    return target
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     parser = argparse.ArgumentParser(prog="benchmarks/report.py", description=__doc__)
     parser.add_argument("file", nargs="*", type=Path, help="results files; all that are kept")
     parser.add_argument("--update", action="store_true", help="rewrite the documentation's blocks")
+    parser.add_argument("--take", action="store_true", help="keep files from other machines")
     asked = parser.parse_args(arguments)
-    if asked.update:
+    if asked.take:
+        for path in asked.file:
+            print(take(path))
+    if asked.update or asked.take:
         for page in update():
             print(page)
         return 0

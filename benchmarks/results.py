@@ -1,7 +1,7 @@
 """Results files: what one looks like, what it says of the machine, and how runs are merged.
 
-One file a machine, `results/<machine>.json`. A family is replaced as a whole and carries the stamp
-of the run that measured it: commit, date, versions, the rooflines of that same run.
+One file a processor or GPU, `results/<machine>.json`. A family is replaced as a whole and carries
+the stamp of the run that measured it: commit, date, versions, the rooflines of that same run.
 """
 
 from __future__ import annotations
@@ -28,16 +28,28 @@ if TYPE_CHECKING:
 
     from kernelmill.runtime.calibrate import Roofline
 
-__all__ = ["DIRECTORY", "SCHEMA", "machine", "merge", "place", "read", "stamp", "validate", "write"]
+__all__ = [
+    "DIRECTORY",
+    "SCHEMA",
+    "common_stamp",
+    "machine",
+    "machine_name",
+    "merge",
+    "place",
+    "read",
+    "stamp",
+    "validate",
+    "write",
+]
 
 SCHEMA: Final = 1
 DIRECTORY: Final = Path(__file__).resolve().parent / "results"
 _PACKAGES: Final = ("numpy", "numba", "torch", "numexpr")
 _MACHINE_KEYS: Final = frozenset(("cpu", "architecture", "cores", "caches", "memory_bytes"))
-_STAMP_KEYS: Final = frozenset(
-    ("commit", "date", "quick", "python", "packages", "compiler", "reference_flags", "threads",
-     "load_before", "roofline")
-)  # fmt: skip
+_GPU_KEYS: Final = frozenset(("gpu", "capability", "multiprocessors", "l2_bytes", "memory_bytes"))
+_COMMON_KEYS: Final = ("commit", "date", "quick", "python", "packages", "compiler", "roofline")
+_STAMP_KEYS: Final = frozenset((*_COMMON_KEYS, "reference_flags", "threads", "load_before"))
+_GPU_STAMP_KEYS: Final = frozenset((*_COMMON_KEYS, "driver"))
 
 Data = dict[str, Any]
 
@@ -69,25 +81,37 @@ def _cpu_model() -> str:
 
 def machine_name(found: Data) -> str:
     """Return the name of a machine's results file, without its ending."""
+    if "gpu" in found:
+        return "-".join(re.findall(r"[a-z0-9]+", found["gpu"].lower()))
     text = re.sub(r"cpu family|model|processor", "", found["cpu"].lower())
     words = re.findall(r"[a-z0-9]+", text)
     return "-".join([*words, f"{found['cores']}-cores"])
 
 
-def stamp(roofline: Roofline, *, quick: bool, load: float) -> Data:
+def stamp(roofline: Roofline, *, quick: bool, load: float, commit: str = "") -> Data:
     """Describe this run; `load` is the load average before it began."""
     compiler = find_host_compiler()
     return {
-        "commit": _commit(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "quick": quick,
-        "python": platform.python_version(),
-        "packages": {name: _version(name) for name in _PACKAGES},
+        **common_stamp(_PACKAGES, quick=quick, commit=commit),
         "compiler": str(compiler).partition(":")[0],
         "reference_flags": " ".join(FLAGS),
         "threads": threads(),
         "load_before": load,
         "roofline": asdict(roofline),
+    }
+
+
+def common_stamp(packages: Sequence[str], *, quick: bool, commit: str = "") -> Data:
+    """Describe a run on any machine: the tree, when it was, Python and packages.
+
+    `commit` is that of a tree that was copied without its history.
+    """
+    return {
+        "commit": commit or _commit(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "quick": quick,
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in packages},
     }
 
 
@@ -135,10 +159,12 @@ def validate(data: Any) -> Data:
         found = data.get("schema") if isinstance(data, dict) else type(data).__name__
         raise ValueError(f"schema {found!r}, expected {SCHEMA}")
     _has(data, ("schema", "machine", "families"), "the file")
-    _has(data["machine"], _MACHINE_KEYS, "machine")
+    is_gpu = "gpu" in data["machine"]
+    _has(data["machine"], _GPU_KEYS if is_gpu else _MACHINE_KEYS, "machine")
     for name, family in data["families"].items():
         _has(family, ("stamp", "rows"), f"family {name}")
-        _has(family["stamp"], _STAMP_KEYS, f"the stamp of {name}")
+        keys = _GPU_STAMP_KEYS if is_gpu else _STAMP_KEYS
+        _has(family["stamp"], keys, f"the stamp of {name}")
         for number, row in enumerate(family["rows"]):
             try:
                 checked = Row.from_json(row)

@@ -1,6 +1,7 @@
 """`make bench`: measure all families, or some, and merge them into this machine's results file.
 
-A quick run checks that everything runs and gives a first idea; its figures are printed, not kept.
+Families of the processor and of a GPU go into different files; `make gpu` measures the latter. A
+quick run checks that everything runs and gives a first idea; its figures are printed, not kept.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import cuda_timing
 import report
 import results
-from harness import FULL, OURS, QUICK, measure, verdict
+from harness import FULL, OURS, QUICK, Case, measure, verdict
 from kernelmill.runtime.calibrate import measure_roofline
 from peers import threads
 
@@ -25,24 +27,38 @@ if TYPE_CHECKING:
 
     from harness import Budget, Row
 
-__all__ = ["FAMILIES", "main"]
+__all__ = ["CUDA_FAMILIES", "FAMILIES", "main"]
 
-# In the order in which they run; each is a module with `cases(budget)`.
+# In the order in which they run; each is a module with `cases(budget)`, which yields cases, or what
+# makes one: preparing a case may take longer than it is worth when it was not asked for.
 FAMILIES: Final = ("overhead", "first_call", "transform", "reduce", "fused", "layouts")
+CUDA_FAMILIES: Final = (
+    "cuda_host", "cuda_first_call", "cuda_transform", "cuda_reduce", "cuda_kernels",
+)  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
-    asked = _parser().parse_args(arguments)
+    parser = _parser()
+    asked = parser.parse_args(arguments)
     if asked.list:
-        for name in FAMILIES:
+        for name in (*FAMILIES, *CUDA_FAMILIES):
             summary = (importlib.import_module(name).__doc__ or "").splitlines()[0]
-            print(f"{name:12} {summary}")
+            print(f"{name:16} {summary}")
         return 0
     chosen = asked.family or list(FAMILIES)
-    target = asked.output or (None if asked.quick else results.place())
+    on_gpu = chosen[0] in CUDA_FAMILIES
+    if any((name in CUDA_FAMILIES) is not on_gpu for name in chosen):
+        parser.error("families of the processor and of a GPU are measured in runs of their own")
+    if on_gpu and cuda_timing.absent():
+        parser.error(cuda_timing.absent())
+    measured = _measured_on_gpu if on_gpu else _measured
+    target = asked.output
+    if target is None and not asked.quick:
+        name = results.machine_name(cuda_timing.machine()) if on_gpu else ""
+        target = results.place(name=name)
     old = results.read(target) if target is not None and target.exists() else None
-    data = _measured(chosen, QUICK if asked.quick else FULL, old, asked.case)
+    data = measured(chosen, asked, old)
     if target is not None:
         results.write(target, data)
         _say(f"written: {target}")
@@ -57,9 +73,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="benchmarks/run.py", description=__doc__)
     parser.add_argument(
-        "--family", action="append", choices=FAMILIES, help="only this one; can be repeated"
+        "--family",
+        action="append",
+        choices=(*FAMILIES, *CUDA_FAMILIES),
+        help="only this one; can be repeated; by default those of the processor",
     )
     parser.add_argument("--case", default="", help="only cases whose name contains this")
+    parser.add_argument(
+        "--dtype", action="append", help="only cases of this element type; can be repeated"
+    )
+    parser.add_argument("--commit", default="", help="of a tree that has no history")
     parser.add_argument("--quick", action="store_true", help="small sizes, few rounds, not kept")
     parser.add_argument("--json", action="store_true", help="print the results file, not a table")
     parser.add_argument("--list", action="store_true", help="list the families")
@@ -68,27 +91,41 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _measured(
-    chosen: Sequence[str], budget: Budget, old: dict[str, Any] | None, pattern: str
+    chosen: Sequence[str], asked: argparse.Namespace, old: dict[str, Any] | None
 ) -> dict[str, Any]:
+    budget = QUICK if asked.quick else FULL
     load = os.getloadavg()[0]
     if load > 0.5 and not budget.quick:
         _say(f"the load average is {load:.1f}: other programs disturb the measurement")
     found: dict[str, Sequence[Row]] = {}
     roofline = measure_roofline()
     for name in chosen:
-        found[name] = _rows(name, budget, pattern)
+        found[name] = _rows(name, budget, asked)
         roofline = roofline.best_with(measure_roofline())
-    stamped = results.stamp(roofline, quick=budget.quick, load=load)
+    stamped = results.stamp(roofline, quick=budget.quick, load=load, commit=asked.commit)
     return results.merge(old, results.machine(), found, stamped)
 
 
-def _rows(family: str, budget: Budget, pattern: str) -> list[Row]:
+def _measured_on_gpu(
+    chosen: Sequence[str], asked: argparse.Namespace, old: dict[str, Any] | None
+) -> dict[str, Any]:
+    budget = cuda_timing.QUICK if asked.quick else cuda_timing.FULL
+    found: dict[str, Sequence[Row]] = {}
+    roofline = cuda_timing.roofline()
+    for name in chosen:
+        found[name] = _rows(name, budget, asked)
+        roofline = cuda_timing.best_of(roofline, cuda_timing.roofline())
+    stamped = cuda_timing.stamp(roofline, quick=budget.quick, commit=asked.commit)
+    return results.merge(old, cuda_timing.machine(), found, stamped)
+
+
+def _rows(family: str, budget: Budget, asked: argparse.Namespace) -> list[Row]:
     start = time.perf_counter()
     rows = []
-    for case in importlib.import_module(family).cases(budget):
-        if pattern not in case.name:
+    for made in importlib.import_module(family).cases(budget):
+        if asked.case not in made.name or made.dtype not in (asked.dtype or (made.dtype,)):
             continue
-        row = measure(case, budget)
+        row = measure(made if isinstance(made, Case) else made.case(), budget)
         rows.append(row)
         _say(f"{family}: {row.case} {row.dtype} {row.elements}: {_summary(row)}")
     _say(f"{family}: {time.perf_counter() - start:.0f} s on {threads()} threads")

@@ -312,4 +312,8 @@ def test_the_families_are_listed():
         check=True,
     )
     names = [line.split()[0] for line in done.stdout.splitlines()]
-    assert sorted(names) == ["first_call", "fused", "layouts", "overhead", "reduce", "transform"]
+    on_gpu = ["first_call", "host", "kernels", "reduce", "transform"]
+    assert sorted(names) == [
+        *(f"cuda_{name}" for name in on_gpu),
+        *("first_call", "fused", "layouts", "overhead", "reduce", "transform"),
+    ]

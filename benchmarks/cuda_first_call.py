@@ -1,0 +1,191 @@
+"""What the first call of an operator costs on a GPU, in fresh processes: compiled, or from disk.
+
+Before the clock starts, the packages are imported, the compiler's library is loaded and the context
+of the device is made. As a script with one argument, JSON, this file is such a process.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import pkgutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from harness import Budget, Case, Contender
+
+__all__ = ["cases"]
+
+_COLD, _FROM_DISK = "compiled", "from the disk"
+_LIMITS: Final = {_COLD: 0.35, _FROM_DISK: 0.020}
+_OPERATORS: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "2*x + 1": lambda km, x: km.transform(x, lambda a: 2 * a + 1),
+    "exp(-a*a) * sin(b) + sqrt(c)": lambda km, x: km.transform(
+        (x, x, x), lambda a, b, c: np.exp(-a * a) * np.sin(b) + np.sqrt(c)
+    ),
+    "2*x + 1, strided": lambda km, x: km.transform(x.reshape(64, -1).T, lambda a: 2 * a + 1),
+    "sum": lambda km, x: km.reduce(x),
+    "a if a > b else b, in order": lambda km, x: km.reduce(x, lambda a, b: max(b, a)),
+    "sum over axis 0": lambda km, x: km.reduce(x.reshape(64, -1), axis=0),
+}
+_QUICK: Final = ("2*x + 1",)
+_ROUNDS: Final = 3
+
+
+# ----------------------------------------------------------------------------- the child process
+
+
+def _child(asked: dict[str, Any]) -> dict[str, Any]:
+    import torch
+
+    import kernelmill as km
+    from kernelmill.toolchain.nvrtc import nvrtc_version
+
+    for found in pkgutil.walk_packages(km.__path__, "kernelmill."):
+        if not found.name.endswith("__main__"):
+            importlib.import_module(found.name)
+    nvrtc_version()  # loads the library
+    x = torch.linspace(0.0, 2.0, 1 << 12, device="cuda")
+    km.Device("cuda")
+    torch.cuda.synchronize()
+    call = _OPERATORS[asked["operator"]]
+    start = time.perf_counter()
+    try:
+        call(km, x)
+    except km.NotImplementedHere as error:
+        return {"missing": error.message}
+    torch.cuda.synchronize()
+    return {"seconds": time.perf_counter() - start}
+
+
+def _compute_child(asked: dict[str, Any]) -> dict[str, Any]:
+    """cuda.compute's first call: an operator of its own, so that nothing but itself is needed."""
+    import torch
+
+    from cuda import compute
+
+    x = torch.linspace(0.0, 2.0, 1 << 12, device="cuda")
+    out = torch.empty_like(x)
+    op = compute.OpKind.PLUS
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    if asked["operator"] == "sum":
+        zero = np.zeros(1, np.float32)
+        compute.reduce_into(d_in=x, d_out=out[:1], num_items=x.numel(), op=op, h_init=zero)
+    else:
+        compute.binary_transform(d_in1=x, d_in2=x, d_out=out, op=op, num_items=x.numel())
+    torch.cuda.synchronize()
+    return {"seconds": time.perf_counter() - start}
+
+
+# ----------------------------------------------------------------------------- the parent
+
+
+def _process(asked: dict[str, Any], cache: Path) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, __file__, json.dumps(asked)],
+        env={**os.environ, "KERNELMILL_CACHE_DIR": str(cache)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{asked}: {done.stderr.strip()[-600:]}")
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def cases(budget: Budget) -> Iterator[Case]:
+    """Yield the cases of the family."""
+    with tempfile.TemporaryDirectory() as directory:
+        place = _Caches(Path(directory))
+        for operator in _QUICK if budget.quick else _OPERATORS:
+            missing = place.call(operator, place.of(operator)).get("missing")
+            if missing:
+                print(f"{operator}: {missing}", file=sys.stderr)
+                continue
+            for state in _LIMITS:
+                yield _case(place, operator, state)
+
+
+class _Caches:
+    """Cache directories: one that is filled for each operator, and new ones."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._count = 0
+
+    def of(self, operator: str) -> Path:
+        """Return the directory that is filled by the first call of an operator."""
+        return self._root / f"filled-{list(_OPERATORS).index(operator)}"
+
+    def fresh(self) -> Path:
+        """Return a new empty one."""
+        self._count += 1
+        return self._root / f"empty-{self._count}"
+
+    def call(self, operator: str, cache: Path, library: str = "kernelmill") -> dict[str, Any]:
+        """Return what a new process says of its first call."""
+        cache.mkdir(exist_ok=True)
+        return _process({"operator": operator, "library": library}, cache)
+
+
+def _case(place: _Caches, operator: str, state: str) -> Case:
+    from harness import OURS, Case, Contender, Goal
+
+    def measure(_: int) -> float:
+        cache = place.of(operator) if state == _FROM_DISK else place.fresh()
+        return float(place.call(operator, cache)["seconds"])
+
+    found = [Contender(OURS, lambda: None, _shortest(measure), single=True)]
+    if state == _COLD and operator in ("2*x + 1", "sum"):
+        found += _compute(place, operator)
+    return Case(
+        name=f"{state}: {operator}",
+        dtype="float32",
+        elements=1 << 12,
+        contenders=tuple(found),
+        goals=(Goal(seconds=_LIMITS[state]),),
+    )
+
+
+def _shortest(measure: Callable[[int], float]) -> Callable[[int], float]:
+    """Return a timer that is asked a few times at most: a process takes seconds to begin."""
+    seconds: list[float] = []
+
+    def timed(number: int) -> float:
+        if len(seconds) < _ROUNDS:
+            seconds.append(measure(number))
+        return min(seconds)
+
+    return timed
+
+
+def _compute(place: _Caches, operator: str) -> list[Contender]:
+    from cuda_peers import peer
+    from harness import Contender
+
+    if isinstance(peer("cuda.compute"), str):
+        return []
+
+    def measure(_: int) -> float:
+        return float(place.call(operator, place.fresh(), "cuda.compute")["seconds"])
+
+    return [Contender("cuda.compute", lambda: None, _shortest(measure), single=True)]
+
+
+if __name__ == "__main__":
+    wanted = json.loads(sys.argv[1])
+    work = _child if wanted["library"] == "kernelmill" else _compute_child
+    json.dump(work(wanted), sys.stdout)

@@ -1,0 +1,133 @@
+"""The kernels of `examples/kernels_in_python`: `@km.kernel` against the same kernel in CUDA C++.
+
+Both forms are right on small arrays by NumPy, and agree on the large ones that are timed. Where
+torch has a function that does the same, its time is shown too; nothing is asked of that.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+import cuda_timing as timing
+from cuda_peers import FAILURES
+from harness import CUDA_CPP, OURS, Case, Contender, Goal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from harness import Budget
+
+__all__ = ["cases"]
+
+EXAMPLES: Final = Path(__file__).resolve().parent.parent / "examples" / "kernels_in_python"
+_GOALS: Final = (Goal(CUDA_CPP, share=0.03),)
+_LAUNCHES: Final = 20
+# What torch calls the same, on the arguments of a case as tensors.
+_TORCH: Final[dict[str, Callable[[Any, dict[str, Any]], Any]]] = {
+    "saxpy": lambda torch, v: torch.add(v["y"], v["x"], alpha=v["a"], out=v["y"]),
+    "transpose": lambda _, v: v["out"].copy_(v["x"].t()),
+    "matmul": lambda torch, v: torch.matmul(v["a"], v["b"], out=v["c"]),
+    "softmax": lambda torch, v: torch.softmax(v["x"], 1, out=v["out"]),
+    "layer_norm": lambda torch, v: torch.nn.functional.layer_norm(
+        v["x"], v["x"].shape[1:], v["gain"], v["bias"], v["epsilon"]
+    ),
+    "reduction": lambda torch, v: torch.sum(v["x"]),
+    "flash_attention": lambda torch, v: torch.nn.functional.scaled_dot_product_attention(
+        v["q"][None], v["k"][None], v["v"][None], scale=v["scale"]
+    ),
+}
+
+
+def cases(budget: Budget) -> Iterator[_Pair]:
+    """Yield the cases of the family: the kernels that have both forms."""
+    if str(EXAMPLES) not in sys.path:
+        sys.path.append(str(EXAMPLES))
+    import cases as kernels
+
+    import run as forms
+
+    for name, example in kernels.CASES.items():
+        if not example.module.exists():
+            print(f"cuda_kernels: {name} has no Python form", file=sys.stderr)
+            continue
+        size = example.small if budget.quick else example.large
+        yield _Pair(kernels, forms, example, size)
+
+
+class _Pair:
+    """One example with its two forms on the device."""
+
+    def __init__(self, kernels: Any, forms: Any, example: Any, size: tuple[int, ...]) -> None:
+        self._kernels, self._forms, self._example = kernels, forms, example
+        self._values = kernels.values_of(
+            example, size, seed=int(np.random.default_rng().integers(1 << 30))
+        )
+        self._makers = {OURS: forms.python_form, CUDA_CPP: forms.cuda_form}
+        self._size = size
+
+    def case(self) -> Case:
+        """Return the case: both forms timed on arrays of their own."""
+        found = [self._contender(name) for name in self._makers]
+        skipped = {}
+        if self._example.name in _TORCH:
+            try:
+                found.append(self._torch())
+            except FAILURES as error:
+                skipped["torch"] = str(error).strip().partition("\n")[0][:200]
+        arrays = [v for v in self._values.values() if isinstance(v, np.ndarray)]
+        return Case(
+            name=self.name,
+            dtype=self.dtype,
+            elements=max(a.size for a in arrays),
+            contenders=tuple(found),
+            goals=_GOALS,
+            bytes=0 if self._example.flops else sum(a.nbytes for a in arrays),
+            written=self._values[self._example.output].nbytes,
+            tolerance=self._example.tolerance.share,
+            skipped=skipped,
+            error=self._error,
+        )
+
+    def _contender(self, name: str) -> Contender:
+        there = self._forms.put(self._values, "cuda:0")
+        call = self._makers[name](self._example, there)
+        current = timing.torch().cuda.current_stream
+        return timing.device_contender(name, [lambda: call(current())], _LAUNCHES)
+
+    def _torch(self) -> Contender:
+        torch = timing.torch()
+        there = {
+            name: torch.from_numpy(value).cuda() if isinstance(value, np.ndarray) else value
+            for name, value in self._values.items()
+        }
+        call = functools.partial(_TORCH[self._example.name], torch, there)
+        return timing.device_contender("torch", [call], _LAUNCHES, compared=False)
+
+    def _error(self, contender: Contender) -> float:
+        """Return the share of wrong elements: by NumPy on small arrays, by CUDA C++ on large."""
+        small = self._kernels.values_of(self._example)
+        there = self._forms.put(small, "cuda:0")
+        self._makers[contender.name](self._example, there)(None)
+        wrong = self._kernels.difference(self._example, self._output(there), small)
+        return max(wrong, self._disagreement(contender.name))
+
+    def _disagreement(self, name: str) -> float:
+        if name == CUDA_CPP:
+            return 0.0
+        mine, theirs = (self._large(n) for n in (name, CUDA_CPP))
+        limit = self._example.tolerance
+        allowed = 2 * (limit.absolute + limit.relative * np.abs(theirs.astype(float)))
+        return float(np.mean(~(np.abs(mine.astype(float) - theirs) <= allowed)))
+
+    def _large(self, name: str) -> Any:
+        there = self._forms.put(self._values, "cuda:0")
+        self._makers[name](self._example, there)(None)
+        return self._output(there)
+
+    def _output(self, there: dict[str, Any]) -> Any:
+        return there[self._example.output].numpy()

@@ -1,0 +1,155 @@
+"""The contenders of a case on a GPU: kernelmill, cuda.compute, torch, CuPy, Triton, each optional.
+
+What an expression is to each of them is in the family's file; device time is in `cuda_timing.py`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass, field
+from functools import cache as once
+from typing import TYPE_CHECKING, Any, Final
+
+import cuda_timing as timing
+from harness import COPY, OURS, Case, Contender
+from kernelmill.errors import KernelmillError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from harness import Goal
+
+__all__ = ["CurrentStream", "Work", "case_of", "cupy_view", "on_cupy", "peer"]
+
+# What a peer may answer to a type or a machine that it does not serve.
+FAILURES: Final = (
+    RuntimeError, TypeError, ValueError, KeyError, AttributeError, OSError, ImportError,
+    NotImplementedError,
+)  # fmt: skip
+_MODULES: Final = {"cuda.compute": "cuda.compute", "CuPy": "cupy", "Triton": "cuda_triton"}
+# Copies are shown where memory is the limit, at the sizes that no cache holds.
+_COPY_FROM: Final = 1 << 24
+
+
+@once
+def peer(name: str) -> Any:  # Any: a module, or the reason in words why it is absent
+    """Return the module of a peer; a text says why there is none."""
+    try:
+        found = importlib.import_module(_MODULES[name])
+    except (ImportError, OSError) as error:
+        return str(error) or f"{name} is not installed"
+    if name == "cuda.compute" and not hasattr(found, "reduce_into"):
+        return "cuda.compute found no driver"
+    return found
+
+
+class CurrentStream:
+    """torch's current stream, for cuda.compute, which takes an object with this method."""
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, int(timing.torch().cuda.current_stream().cuda_stream)
+
+
+def cupy_view(tensor: Any) -> Any:
+    """Return a tensor as an array of CuPy; the memory is the same."""
+    return peer("CuPy").asarray(tensor)
+
+
+def on_cupy(call: Callable[[], Any]) -> Callable[[], Any]:
+    """Return a function that calls CuPy on torch's current stream."""
+    cupy = peer("CuPy")
+
+    def run() -> Any:
+        with cupy.cuda.ExternalStream(timing.torch().cuda.current_stream().cuda_stream):
+            return call()
+
+    return run
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One expression at one type and size, as each contender does it.
+
+    `arrays` makes a set of arrays, `wanted` gives pieces of an output as they should be from the
+    inputs, `makers` are the contenders' own forms: each gets a set and returns the call, or a text
+    that says why there is none.
+    """
+
+    name: str
+    dtype: str
+    elements: int
+    arrays: Callable[[], timing.Arrays]
+    wanted: Callable[[timing.Arrays, slice], Any]
+    makers: dict[str, Callable[[timing.Arrays], Any]]
+    tolerance: float
+    bytes: int
+    written: int = 0
+    goals: tuple[Goal, ...] = ()
+    sets: int = 1
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    def case(self) -> Case:
+        """Make the arrays and the graphs of all contenders."""
+        return case_of(self)
+
+
+def case_of(work: Work) -> Case:
+    """Return the case of some work, with all contenders that exist here.
+
+    Raises KernelmillError where kernelmill does not do it.
+    """
+    sets = [work.arrays() for _ in range(work.sets)]
+    launches = timing.launches_of(work.bytes)
+    found: list[Contender] = []
+    skipped = dict(work.skipped)
+    for name, make in work.makers.items():
+        made = _contender(name, make, sets, launches)
+        if isinstance(made, Contender):
+            found.append(made)
+        else:
+            skipped[name] = made
+    if work.elements >= _COPY_FROM:
+        found.append(timing.copy_of(work.bytes, launches, work.sets))
+
+    def error(contender: Contender) -> float:
+        first = sets[0]
+        timing.poison(first.outputs)
+        contender.run()
+        timing.torch().cuda.synchronize()
+        (out,) = first.outputs
+        return timing.difference(out, lambda piece: work.wanted(first, piece))
+
+    return Case(
+        name=work.name,
+        dtype=work.dtype,
+        elements=work.elements,
+        contenders=tuple(found),
+        goals=tuple(g for g in work.goals if g.peer != COPY or work.elements >= _COPY_FROM),
+        bytes=work.bytes,
+        written=work.written,
+        tolerance=work.tolerance,
+        skipped=skipped,
+        error=error,
+    )
+
+
+def _contender(
+    name: str,
+    make: Callable[[timing.Arrays], Any],
+    sets: Sequence[timing.Arrays],
+    launches: int,
+) -> Contender | str:
+    """Return a contender, or why there is none; what fails in kernelmill is raised."""
+    try:
+        calls = [make(arrays) for arrays in sets]
+        if isinstance(calls[0], str):
+            return calls[0]
+        return timing.device_contender(name, calls, launches)
+    except KernelmillError:
+        raise
+    except FAILURES as error:
+        if name == OURS:
+            raise
+        timing.torch().cuda.synchronize()
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        return lines[0][:200]
