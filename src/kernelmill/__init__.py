@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         multiply,
         op,
     )
+    from kernelmill.compiler.raw import RawOp
     from kernelmill.dtypes import (
         bfloat16,
         bool_,
@@ -128,6 +129,7 @@ _HOMES: Final = {
         "multiply",
         "op",
     ),
+    "kernelmill.compiler.raw": ("RawOp",),
     "kernelmill.dtypes": (
         "bfloat16",
         "bool_",
@@ -202,6 +204,7 @@ __all__ = [
     "Pointer",
     "Program",
     "ProgramOptions",
+    "RawOp",
     "ScalarOverflowError",
     "ShapeError",
     "ToolchainError",

@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING
 from kernelmill.compiler import ir
 from kernelmill.compiler.cpp_body import FunctionPrinter
 from kernelmill.compiler.cpp_expr import Headers
+from kernelmill.compiler.cpp_raw import print_raw, raw_text
 from kernelmill.compiler.cpp_types import (
     Names,
     choose_definitions,
@@ -81,9 +82,13 @@ def print_program(program: ir.Program, dialect: Dialect, *, name: str = "Op") ->
     names = Names()
     functions = {f.name: names.take(f.name) for f in program.functions[:-1]}
     chosen: list[Type] = []
-    bodies = []
+    bodies, raw = [], ""
     for function in program.functions:
         spelled = functions.get(function.name, "operator()")
+        if function.raw is not None:
+            raw += raw_text(function, function.raw, dialect)
+            bodies.append(print_raw(function, function.raw, dialect, spelled))
+            continue
         printer = FunctionPrinter(
             function, dialect, headers, functions=functions, captures=_members(layout)
         )
@@ -100,7 +105,7 @@ def print_program(program: ir.Program, dialect: Dialect, *, name: str = "Op") ->
     entry = program.entry
     return PrintedOperator(
         name=name,
-        text=f"namespace km {{\n\n{definitions}{choices}{text}\n\n}}  // namespace km\n",
+        text=f"{raw}namespace km {{\n\n{definitions}{choices}{text}\n\n}}  // namespace km\n",
         includes=headers.files(),
         result_spelling=type_spelling(entry.result, qualified=True),
         parameter_spellings=tuple(type_spelling(t, qualified=True) for _, t in entry.params),

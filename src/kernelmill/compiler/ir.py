@@ -24,6 +24,7 @@ from kernelmill.dtypes import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from kernelmill.compiler.raw import Raw
     from kernelmill.errors import SourceSpan
 
 __all__ = [
@@ -249,13 +250,17 @@ Stmt: TypeAlias = Assign | If | For | While | Break | Continue | Return
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function for one choice of argument types; `locals` are its variables and their types."""
+    """A function for one choice of argument types; `locals` are its variables and their types.
+
+    One that is written in C++ already has `raw` and no body.
+    """
 
     name: str
     params: tuple[tuple[str, Type], ...]
     result: Type
     locals: tuple[tuple[str, Type], ...]
     body: tuple[Stmt, ...]
+    raw: Raw | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,6 +385,9 @@ class _FunctionVerifier:
 
     def run(self) -> None:
         function = self.function
+        if function.raw is not None:
+            _require(not function.body, f"{function.name}: a raw function has no body")
+            return
         _require(len(self.locals) == len(function.locals), f"{function.name}: duplicate local")
         self._block(function.body, set(), in_loop=False)
         _require(terminates(function.body), f"{function.name}: control reaches the end")

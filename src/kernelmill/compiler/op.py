@@ -18,6 +18,7 @@ import numpy as np
 
 from kernelmill.compiler.builder import weak_type_of
 from kernelmill.compiler.frontend import CapturedScalar, Translation, translate
+from kernelmill.compiler.raw import RawOp
 from kernelmill.dtypes import (
     DType,
     Type,
@@ -234,6 +235,8 @@ def as_op(function: object, *, name: str = "op") -> Op:
     """
     if isinstance(function, Op):
         return function
+    if isinstance(function, RawOp):
+        return Op(function, function.name, function.commutative, function.identity)
     if not callable(function):
         raise ArgumentError(
             f"`{name}` expects a function or a km.op, got {function!r}",
@@ -398,6 +401,8 @@ def root_of(function: object) -> object:
     """Return what identifies the text of a callable: its code object, or the callable itself."""
     if isinstance(function, FunctionType):
         return function.__code__
+    if isinstance(function, RawOp):
+        return function.key
     if type(function).__eq__ is object.__eq__ or isinstance(function, _COMPARED_BY_IDENTITY):
         return function
     return _Itself(function)

@@ -43,7 +43,8 @@ def simplify(program: ir.Program, *, node_limit: int = _NODE_LIMIT) -> ir.Progra
 
 
 def _has_loop(function: ir.Function, looping: set[str]) -> bool:
-    return any(
+    # A raw function may do what must not be done in vain: read an address, for example.
+    return function.raw is not None or any(
         isinstance(statement, (ir.For, ir.While))
         or any(_calls(operand, looping) for operand in ir.operands(statement))
         for statement in ir.walk_statements(function.body)

@@ -20,8 +20,10 @@ from kernelmill.compiler.frontend.callables import (
     spellings_of_all,
     well_known,
 )
+from kernelmill.compiler.frontend.raw import call_raw
 from kernelmill.compiler.frontend.scope import item_of, nearest, part_of
 from kernelmill.compiler.frontend.values import Closure, Known, Value
+from kernelmill.compiler.raw import RawOp
 from kernelmill.compiler.source import FunctionSource
 from kernelmill.dtypes import (
     DType,
@@ -63,6 +65,8 @@ def _call_object(frame: Frame, callee: Known, args: Arguments, node: ast.AST) ->
     if row is not None:
         frame.program.captures.bake(callee)
         return call_row(frame, row, callee.name, args, node)
+    if isinstance(found, RawOp):
+        return call_raw(frame, callee, found, args, node)
     struct = getattr(found, "__kernelmill_struct__", None)
     if isinstance(found, type) and isinstance(struct, StructType):
         frame.program.captures.bake(callee)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     import types
     from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
+    from kernelmill.compiler.raw import RawOp
     from kernelmill.compiler.source import FunctionSource
     from kernelmill.dtypes import Type
     from kernelmill.errors import SourceSpan
@@ -228,6 +229,20 @@ class ProgramTranslator:
             self._made[key] = made
             self.functions.append(made)
         return frame.builder.call(made, [value for _, value in leaves])
+
+    def raw_function(self, raw: RawOp) -> ir.Function:
+        """Return the function of a raw operator: declared arguments, then its state."""
+        key = ("raw", raw.key)
+        made = self._made.get(key)
+        if made is None:
+            params = [(f"x{i}", t) for i, t in enumerate(raw.arguments)]
+            params += [(f"state{i}", s.type) for i, s in enumerate(raw.slots)]
+            name = self._free_name(raw.name)
+            made = ir.Function(name, tuple(params), raw.result, (), (), raw.raw)
+            self._made[key] = made
+            self._looping.add(name)
+            self.functions.append(made)
+        return made
 
     def _defaults(self, function: types.FunctionType, source: FunctionSource) -> dict[str, Value]:
         """Return the default values of a function's arguments: scalars among them are captured."""

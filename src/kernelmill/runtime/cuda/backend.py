@@ -14,11 +14,10 @@ from kernelmill.runtime.cuda.arguments import ArgumentRecord
 from kernelmill.runtime.cuda.arrays import DeviceView, wait_for_producers
 from kernelmill.runtime.cuda.device import cuda_device
 from kernelmill.runtime.cuda.driver import api, explained, recent_kernels
+from kernelmill.runtime.cuda.images import image_of
 from kernelmill.runtime.cuda.lifetimes import hold
 from kernelmill.runtime.cuda.program import ObjectCode
 from kernelmill.runtime.cuda.stream import StreamHandle, as_stream
-from kernelmill.runtime.cuda.templates import device_headers
-from kernelmill.toolchain.nvrtc import CudaOptions, compile_cuda
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,13 +81,7 @@ class CudaBackend:
         return Kernel(source, found.handle)
 
     def _build(self, source: KernelSource) -> LoadedKernel:
-        image = compile_cuda(
-            source.text,
-            arch=self.device.arch,
-            options=CudaOptions(),  # no contraction: the bits are those of the CPU
-            headers=device_headers(),
-            name=f"{source.name}.cu",
-        )
+        image = image_of(source, self.device.arch)
         return ObjectCode(image).get_kernel(ENTRY)
 
     def launch(self, kernel: Kernel, launch: Launch) -> None:

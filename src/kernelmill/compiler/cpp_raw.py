@@ -1,0 +1,124 @@
+"""Prints raw operators: the text of the user, and the member function that calls it.
+
+What a raw operator is, is in `raw.py`; all other functions are printed by `cpp_body.py`.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final
+
+from kernelmill.compiler.cpp_types import Names, type_spelling
+from kernelmill.errors import DeviceError, NotImplementedHere, OperatorError
+from kernelmill.toolchain.attached import attach
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelmill.compiler import ir
+    from kernelmill.compiler.dialects import Dialect
+    from kernelmill.compiler.raw import Raw
+
+__all__ = ["print_raw", "raw_text"]
+
+# What texts for both sides mark their functions with; a host compiler reads it over.
+_MARKS: Final = ("__device__", "__host__", "__forceinline__", "__noinline__")
+_DIGITS: Final = 12
+
+
+def raw_text(function: ir.Function, raw: Raw, dialect: Dialect) -> str:
+    """Return what stands before the functor, once however often it is printed.
+
+    Raises
+    ------
+    NotImplementedHere
+        It is LTO-IR, and the text is for the host.
+    OperatorError
+        It is for a device, and its functions are not marked so.
+    DeviceError
+        An array of its state is in other memory than that of the device.
+    """
+    _check(raw, on_cuda=dialect.name.startswith("cuda"))
+    key = _key(raw)
+    guard = f"KM_RAW_{key.upper()}"
+    body = _declared(function, raw) if raw.image else _defined(raw, key, dialect)
+    return f"#ifndef {guard}\n#define {guard}\n{body}#endif\n\n"
+
+
+def print_raw(function: ir.Function, raw: Raw, dialect: Dialect, spelled: str) -> list[str]:
+    """Return the lines of the member function `spelled`, which calls the user's."""
+    names = Names()
+    params = [(names.take(name), type_) for name, type_ in function.params]
+    first = len(params) - len(raw.pointers)
+    given = []
+    for place, (name, _) in enumerate(params):
+        element = raw.pointers[place - first] if place >= first else None
+        pointed = f"({type_spelling(element)}*)" if element is not None else ""
+        given.append(f"{pointed}{name}")
+    called = f"::{raw.symbol}" if raw.image else f"::raw_{_key(raw)}::{raw.symbol}"
+    declared = ", ".join(f"{type_spelling(type_)} {name}" for name, type_ in params)
+    result = type_spelling(function.result)
+    return [
+        f"{dialect.function} {result} {spelled}({declared}) const {{",
+        f"  return {called}({', '.join(given)});",
+        "}",
+    ]
+
+
+def _key(raw: Raw) -> str:
+    return sha256(raw.text.encode() + raw.image + raw.symbol.encode()).hexdigest()[:_DIGITS]
+
+
+def _check(raw: Raw, *, on_cuda: bool) -> None:
+    name = raw.symbol
+    if raw.image and not on_cuda:
+        raise NotImplementedHere(
+            f"{name} is a raw operator of LTO-IR, which runs on CUDA alone; the arrays are on the "
+            "host",
+            hint="give its C++ text for the CPU: km.RawOp(cpp=…)",
+        )
+    if on_cuda and not raw.image and "__device__" not in raw.text and "KM_INL" not in raw.text:
+        raise OperatorError(
+            f"the C++ text of the raw operator {name} has no function that is marked `__device__`",
+            hint="write `__device__` before each function; the CPU reads over it",
+        )
+    here = "cuda" if on_cuda else "host"
+    if raw.place not in (None, here):
+        places = {"host": "in the memory of the host", "cuda": "on a GPU"}
+        raise DeviceError(
+            f"the state of the raw operator {name} is {places[raw.place or here]}; the arrays are "
+            f"{places[here]}",
+            hint="copy it to where the arrays are, and pass it to `with_state`",
+        )
+
+
+def _defined(raw: Raw, key: str, dialect: Dialect) -> str:
+    """Return the text in a namespace of its own; what it includes stands before it."""
+    lines = raw.text.splitlines()
+    included = [line for line in lines if line.lstrip().startswith("#include")]
+    rest = "\n".join("" if line in included else line for line in lines)
+    head = "".join(f"{line}\n" for line in included)
+    on_host = not dialect.name.startswith("cuda")
+    before = "".join(f"#define {m}\n" for m in _MARKS if m in rest) if on_host else ""
+    after = "".join(f"#undef {m}\n" for m in _MARKS if m in rest) if on_host else ""
+    return (
+        f"{head}{before}namespace raw_{key} {{\n"
+        f'#line 1 "{raw.symbol}.cpp"\n{rest}\n}}  // namespace raw_{key}\n{after}'
+    )
+
+
+def _declared(function: ir.Function, raw: Raw) -> str:
+    types: list[str] = [type_spelling(t, qualified=True) for _, t in function.params]
+    first = len(types) - len(raw.pointers)
+    for place, element in enumerate(raw.pointers):
+        if element is not None:
+            types[first + place] = f"{type_spelling(element, qualified=True)}*"
+    result = type_spelling(function.result, qualified=True)
+    return (
+        f"{attach(raw.symbol, raw.image)}"
+        f'extern "C" __device__ {result} {raw.symbol}({_listed(types)});\n'
+    )
+
+
+def _listed(types: Sequence[str]) -> str:
+    return ", ".join(types)
