@@ -239,3 +239,23 @@ def test_plans_read_captures_at_each_call() -> None:
     k = 2
     with pytest.raises(km.ArgumentError, match="this plan was prepared for"):
         plan(filled((10,), "i4", 1))
+
+
+def test_plans_notice_another_class_and_values_out_of_range() -> None:
+    i, out = np.arange(5, dtype=np.int8), np.empty(5, np.int8)
+    k: Any = 3
+    plan = km.transform.plan(i, lambda v: v + k, out=out)
+    for k in (127, -128, 0):
+        same(plan(i, out=out), i + np.int8(k))
+    k = 128
+    with pytest.raises(OverflowError, match="Python integer 128 out of bounds for int8"):
+        plan(i, out=out)
+    wide = np.empty(5, np.int64)
+    for k in (np.int64(3), 2.5, "text"):  # each needs another kernel, or none is possible
+        with pytest.raises((km.ArgumentError, km.DTypeError, km.OperatorError)):
+            plan(i, out=out)
+    k = True
+    with pytest.raises(km.ArgumentError, match="this plan was prepared for"):
+        plan(i, out=wide)
+    k = 4
+    same(plan(i, out=out), i + np.int8(4))

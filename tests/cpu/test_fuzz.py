@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 
 import oracle
 import strategies
+from kernelmill.compiler.captured import pack_format
 from kernelmill.compiler.cpp import print_program
 from kernelmill.compiler.cpp_types import type_spelling
 from kernelmill.compiler.dialects import HOST
-from kernelmill.compiler.op import pack_format
 from kernelmill.config import get_config
 from kernelmill.dtypes import DType, StructType, storage
 from kernelmill.runtime.native import native

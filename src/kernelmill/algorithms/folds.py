@@ -16,8 +16,9 @@ from kernelmill.compiler.builder import (
     tuple_item,
     weak_type_of,
 )
+from kernelmill.compiler.captured import pack_format
 from kernelmill.compiler.ir import Program
-from kernelmill.compiler.op import Op, Specialized, pack_format, specialize
+from kernelmill.compiler.op import Op, Specialized, specialize
 from kernelmill.dtypes import (
     DType,
     StructType,
@@ -92,8 +93,18 @@ class Fold:
         leaves = list(_leaves(self.init, self.accumulator))
         types = [c.type for c in self.combine.translation.captures]
         layout = pack_format([*types, *(t for _, t in leaves)])
-        values = pack_format(types).unpack(scalars)
+        values = pack_format(types).unpack_from(scalars)
         return layout.pack(*values, *(part for v, t in leaves for part in _parts(v, t)))
+
+    def constant(self, out: Element) -> tuple[Program, bytes]:
+        """Return a program without parameters for the result of no elements, and its scalars."""
+        captures: list[tuple[str, Type]] = []
+        builder = FunctionBuilder("constant", [])
+        value = _captured(builder, self.accumulator, captures)
+        builder.return_(value if value.type == out else convert(value, out))
+        leaves = list(_leaves(self.empty(), self.accumulator))
+        packed = pack_format([t for _, t in leaves]).pack(*(p for v, t in leaves for p in _parts(v, t)))
+        return Program((builder.finish(),), tuple(captures)), packed
 
     def empty(self) -> Any:  # Any: a NumPy scalar, or a record
         """Return the result of no elements; raises ArgumentError when there is none."""

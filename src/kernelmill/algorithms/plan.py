@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kernelmill import events
 from kernelmill.algorithms.costs import WORTH_A_THREAD, Cost
+from kernelmill.compiler.captured import ALIGNMENT
 from kernelmill.compiler.op import Op
 from kernelmill.config import get_config
 from kernelmill.errors import ArgumentError
@@ -32,18 +34,10 @@ __all__ = ["Bound", "Built", "Cost", "Plan", "Prepare", "Scope", "build", "execu
 
 # ----------------------------------------------------------------------------- captured scalars
 
-_CAPTURE_ALIGNMENT: Final = 16
-# By the size of a block modulo the alignment; a table, since every call of a plan needs it.
-_PADDING: Final = tuple(bytes(-n % _CAPTURE_ALIGNMENT) for n in range(_CAPTURE_ALIGNMENT))
-
 
 def aligned(block: bytes) -> bytes:
     """Return a block of packed scalars, filled up to where the next one may start."""
-    return block + _PADDING[len(block) % _CAPTURE_ALIGNMENT]
-
-
-def _whole(size: int) -> int:
-    return -(-size // _CAPTURE_ALIGNMENT) * _CAPTURE_ALIGNMENT
+    return block + bytes(-len(block) % ALIGNMENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,33 +49,33 @@ class Scope:
     @property
     def is_static(self) -> bool:
         """Whether nothing of the user's scope can change what the kernel does."""
-        return not any(o.slots or o.baked for o in self.operators)
+        return all(o.is_static for o in self.operators)
 
     @property
     def offsets(self) -> tuple[int, ...]:
         """Offset of each operator's block, in bytes."""
-        found, offset = [], 0
-        for operator in self.operators:
-            found.append(offset)
-            offset += _whole(operator.packer.size)
-        return tuple(found)
+        sizes = (o.size for o in self.operators)
+        return tuple(accumulate(sizes, initial=0))[:-1]
 
     @property
     def size(self) -> int:
         """Bytes of the whole block; 0 when nothing is captured."""
-        return sum(_whole(o.packer.size) for o in self.operators)
+        return sum(o.size for o in self.operators)
 
     def read(self, functions: Sequence[object]) -> bytes | None:
-        """Pack the captured scalars of these functions; None when their scope has changed type."""
+        """Pack the captured scalars of these functions; None when their scope has changed type.
+
+        Each may be an `Op` too, which stands for the function it wraps.
+        """
         if len(self.operators) == 1:  # the common case, without the cost of a loop
-            only = self.operators[0].read(functions[0])
-            return only and aligned(only)
+            function = functions[0]
+            return self.operators[0].read(function.function if type(function) is Op else function)
         block = b""
         for operator, function in zip(self.operators, functions, strict=True):
-            packed = operator.read(function)
+            packed = operator.read(function.function if type(function) is Op else function)
             if packed is None:
                 return None
-            block += aligned(packed) if packed else packed
+            block += packed
         return block
 
 
@@ -216,7 +210,7 @@ class Plan:
     arrays of the dtypes and the layout it was prepared for.
     """
 
-    __slots__ = ("_allocate", "_launcher", "_prepare", "_scalar", "_static", "built", "functions")
+    __slots__ = ("_allocate", "_launcher", "_prepare", "_read", "_scalar", "built", "functions")
 
     def __init__(self, bound: Bound, prepare: Prepare, *, fixed: bool | None) -> None:
         """Prepare calls like `bound`: of those very shapes, or of any one; None: no short way."""
@@ -226,7 +220,7 @@ class Plan:
         self._launcher: Launcher | None = None
         self._allocate: Allocator | None = None
         self._scalar = bound.scalar
-        self._static = built.scope.is_static
+        self._read = None if built.scope.is_static else built.scope.read
         if fixed is not None and bound.elements and not bound.tail and built.kernel.entry:
             direct = _direct(bound, fixed=fixed)
             self._launcher = built.backend.launcher(built.kernel, direct)
@@ -276,11 +270,10 @@ class Plan:
             if made is None:
                 return None
         outputs = made if type(made) is tuple else (made,)
-        if self._static:
+        if self._read is None:
             done = launcher(*inputs, *outputs)
         else:
-            functions = tuple(o.function if type(o) is Op else o for o in operators)
-            captures = self.built.scope.read(functions)
+            captures = self._read(operators)
             done = captures is not None and launcher(*inputs, *outputs, captures)
         if not done:
             return None

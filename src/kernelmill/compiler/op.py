@@ -1,41 +1,33 @@
 """Operators: what a user hands to an algorithm, and what it becomes for given element types.
 
 `Op` holds a callable and the algebra it obeys; `specialize` translates it once for a choice of
-types; `Specialized.pack` reads the captured scalars at each call. No C++ is printed here.
+types; how the captured scalars are read at each call is in `captured.py`. No C++ is printed here.
 """
 
 from __future__ import annotations
 
 import math
 import operator
-import struct as struct_format
 import threading
 from dataclasses import dataclass, field
 from types import BuiltinFunctionType, FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast, overload
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, overload
 
 import numpy as np
 
-from kernelmill.compiler.builder import weak_type_of
-from kernelmill.compiler.frontend import CapturedScalar, Translation, translate
+from kernelmill.compiler.captured import Reader, reader
+from kernelmill.compiler.frontend import Translation, translate
 from kernelmill.compiler.raw import RawOp
 from kernelmill.dtypes import (
     DType,
     Type,
-    bool_,
     current_promotion,
     dtype_of,
-    int64,
-    storage,
-    uint64,
-    weak_complex,
-    weak_float,
-    weak_int,
 )
-from kernelmill.errors import ArgumentError, DTypeError, ScalarOverflowError
+from kernelmill.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from kernelmill.dtypes import PromotionTable
 
@@ -46,7 +38,6 @@ __all__ = [
     "add",
     "as_op",
     "op",
-    "pack_format",
     "root_of",
     "specialize",
 ]
@@ -266,112 +257,32 @@ _WHOLE_ARRAY: Final[dict[object, str]] = {
 
 # ----------------------------------------------------------------------------- specialisation
 
-# struct-module codes of the types a capture can have; bfloat16 has none and is refused.
-_PACK: Final = {
-    "bool": "?", "i8": "b", "i16": "h", "i32": "i", "i64": "q",
-    "u8": "B", "u16": "H", "u32": "I", "u64": "Q",
-    "f16": "e", "f32": "f", "f64": "d", "c64": "ff", "c128": "dd",
-}  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class _Slot:
-    """How one captured scalar is read and packed: the class it usually has, and its range."""
-
-    capture: CapturedScalar
-    usual: type
-    spread: bool
-
-    def read(self, root: object) -> object:
-        """Return the value for `root`, or `_CHANGED` when its type is no longer the capture's."""
-        capture = self.capture
-        value = capture.read_from(root)
-        if type(value) is not self.usual and _scalar_type(value) != capture.type:
-            return _CHANGED
-        return _check_range(capture, value) if capture.type is weak_int else value  # type: ignore[arg-type]  # a weak int is an int
-
-
-_CHANGED: Final = object()
-_USUAL: Final[dict[Type, type]] = {weak_int: int, weak_float: float, weak_complex: complex}
-
 
 @dataclass(frozen=True, slots=True)
 class Specialized:
-    """An operator for one choice of argument types, and how its captured scalars are packed."""
+    """An operator for one choice of argument types, and how its captured scalars are packed.
+
+    `read(root)` reads the captured scalars of a function of the same text and lays them out as the
+    kernel expects them, in `size` bytes. It gives None when what was baked, or the type of what was
+    captured, no longer holds, and raises OverflowError when an integer does not fit the types it
+    meets, as NumPy does.
+    """
 
     op: Op
     arguments: tuple[Type, ...]
     translation: Translation
-    packer: struct_format.Struct = field(repr=False)
-    slots: tuple[_Slot, ...] = field(repr=False)
-    baked: tuple[tuple[Callable[[object], object], object], ...] = field(repr=False)
+    size: int
+    read: Reader = field(repr=False, compare=False)
 
     @property
     def result(self) -> Type:
         """The result type as inferred; a weak one is stored as `dtypes.storage` says."""
         return self.translation.program.entry.result
 
-    def read(self, root: object) -> bytes | None:
-        """Read the captured scalars of `root` and lay them out as the kernel expects them.
-
-        None when what was baked, or the type of what was captured, no longer holds. Raises
-        OverflowError when an integer does not fit the types it meets, as NumPy does.
-        """
-        for read, value in self.baked:
-            if read(root) is not value:
-                return None
-        values: list[Any] = []
-        for slot in self.slots:
-            found: Any = slot.read(root)
-            if found is _CHANGED:
-                return None
-            if slot.spread:
-                values += (found.real, found.imag)
-            else:
-                values.append(found)
-        return self.packer.pack(*values)
-
-
-def _slot(capture: CapturedScalar) -> _Slot:
-    stored = cast("DType", storage(capture.type))
-    usual = _USUAL.get(capture.type) or (bool if stored is bool_ else stored.to_numpy().type)
-    return _Slot(capture, usual, stored.kind == "complex")
-
-
-def _check_range(capture: CapturedScalar, value: int) -> int:
-    for limit in capture.limits or (int64,):
-        if not limit.min <= value <= limit.max:
-            raise ScalarOverflowError(
-                f"Python integer {value} out of bounds for {limit}",
-                hint=f"`{capture.name}` is captured and meets values of type {limit}, "
-                f"which holds {limit.min} to {limit.max}",
-            )
-    if value > int64.max:  # only uint64 meets it: the same bits
-        return value - (1 << uint64.bits)
-    return value
-
-
-def _scalar_type(value: object) -> Type | None:
-    if isinstance(value, np.generic):
-        try:
-            return cast("DType", dtype_of(value.dtype))
-        except DTypeError:
-            return None
-    try:
-        return weak_type_of(value)
-    except DTypeError:
-        return None
-
-
-def pack_format(types: Sequence[Type]) -> struct_format.Struct:
-    """Return the C layout of captured scalars of these types."""
-    codes = []
-    for type_ in types:
-        stored = cast("DType", storage(type_))
-        if stored.short not in _PACK:
-            raise DTypeError(f"a captured {stored} is not served", hint="capture a float32")
-        codes.append(_PACK[stored.short])
-    return struct_format.Struct("@" + "".join(codes))
+    @property
+    def is_static(self) -> bool:
+        """Whether nothing of the user's scope can change what the kernel does."""
+        return not (self.translation.captures or self.translation.baked)
 
 
 # Translations that are kept: texts with argument types, and states of the scope of each.
@@ -421,14 +332,8 @@ def specialize(operator_: Op, arguments: tuple[Type, ...]) -> Specialized:
     if known is not None:
         return known
     translation = translate(function, arguments)
-    made = Specialized(
-        operator_,
-        arguments,
-        translation,
-        pack_format([c.type for c in translation.captures]),
-        tuple(_slot(c) for c in translation.captures),
-        tuple((b.read_from, b.value) for b in translation.baked),
-    )
+    read, size = reader(translation.captures, translation.baked)
+    made = Specialized(operator_, arguments, translation, size, read)
     with _LOCK:
         # Another thread may have been quicker; two for one state would be two kernels.
         known = _known(key, function)
