@@ -255,11 +255,6 @@ CALLS: dict[str, tuple[Any, type[Exception], str, str]] = {
     "an operator that is no function": (
         lambda: km.op(3), km.ArgumentError, "op() expects a function, got 3", "",
     ),
-    "a device that is absent": (
-        lambda: km.Device("emulator"), km.DeviceError,
-        "device 'emulator' cannot be used: the emulator is not part of this version",
-        DEVICES,
-    ),
     "a device that is unknown": (
         lambda: km.set_default_device("abacus"), km.DeviceError,
         "device 'abacus' cannot be used: there is no such device",
@@ -489,7 +484,7 @@ def test_an_instruction_set_that_is_unknown(tmp_path: Path) -> None:
     ("variable", "value", "text"),
     [
         ("KERNELMILL_NUM_THREADS", "0", "accepted: a whole number from 1 to 4096"),
-        ("KERNELMILL_DEVICE", "emulator", "the emulator is not part of this version"),
+        ("KERNELMILL_DEVICE", "cuda:97", "device 'cuda:97' cannot be used"),
     ],
 )
 def test_settings_that_cannot_be_used(tmp_path: Path, variable: str, value: str, text: str) -> None:

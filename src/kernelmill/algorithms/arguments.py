@@ -22,7 +22,7 @@ from kernelmill.errors import (
     ScalarOverflowError,
     ShapeError,
 )
-from kernelmill.runtime.backend import lacking
+from kernelmill.runtime.backend import lacking, reads_host
 from kernelmill.runtime.devices import backend_named, current_backend
 from kernelmill.runtime.memory import (
     View,
@@ -170,7 +170,7 @@ def backend_of(given: Sequence[Argument], family: str) -> Backend:
     leading = _leading(given)
     place = leading.view.place
     backend = current_backend() if place is None else backend_named(place)
-    if place is None and backend.target == "cuda":
+    if place is None and not reads_host(backend):
         raise DeviceError(
             f"argument {leading.name!r} is in the memory of the host; the current device is "
             f"{backend.name}",

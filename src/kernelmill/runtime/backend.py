@@ -27,6 +27,7 @@ __all__ = [
     "Launcher",
     "Target",
     "lacking",
+    "reads_host",
 ]
 
 # What text a back end takes: C++ for the processor, or CUDA C++.
@@ -41,12 +42,14 @@ KEPT_SHIFT: Final = 8
 class KernelSource:
     """Generated text of one kernel; `name` is for people, the text is what counts.
 
-    On a device, `tile` is how many elements a block of threads takes at a time.
+    On a device, `tile` is how many elements a block of threads takes at a time, and `by_value`
+    names the operands that are handed over in the record of the call.
     """
 
     name: str
     text: str = field(repr=False)
     tile: int = 0
+    by_value: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +148,11 @@ class Backend(Protocol):
         """Families of algorithms that it runs."""
         ...
 
+    @property
+    def multiprocessors(self) -> int:
+        """What a launch is spread over; 1 where it is spread over threads."""
+        ...
+
     def build(self, source: KernelSource) -> Kernel:
         """Compile and load a kernel, or take it from the cache; raises CompileError."""
         ...
@@ -167,3 +175,8 @@ def lacking(backend: Backend, family: str) -> str:
     if family in backend.families:
         return ""
     return f"{family} has no form for CUDA in this version"
+
+
+def reads_host(backend: Backend) -> bool:
+    """Return whether a back end computes on arrays in the memory of the host."""
+    return backend.target == "host" or backend.name == "emulator"

@@ -28,10 +28,17 @@ __all__ = [
     "set_default_device",
 ]
 
-_FACTORIES: Final[dict[str, Callable[[], Backend]]] = {"cpu": CpuBackend, "null": NullBackend}
-# Names that are devices of kernelmill but not of this build, and why.
-_ABSENT: Final = {
-    "emulator": "the emulator is not part of this version",
+
+def _emulator() -> Backend:
+    from kernelmill.runtime.emulator import EmulatorBackend  # noqa: PLC0415 - only where it is asked for
+
+    return EmulatorBackend()
+
+
+_FACTORIES: Final[dict[str, Callable[[], Backend]]] = {
+    "cpu": CpuBackend,
+    "emulator": _emulator,
+    "null": NullBackend,
 }
 _CUDA: Final = re.compile(r"cuda(?::(\d+))?", re.ASCII)
 _BACKENDS: dict[str, Backend] = {}
@@ -54,10 +61,8 @@ def backend_named(name: str) -> Backend:
         return _BACKENDS.setdefault(name, _cuda_backend(name, int(cuda[1] or 0)))
     factory = _FACTORIES.get(name)
     if factory is None:
-        family = name.partition(":")[0]
-        reason = _ABSENT.get(family, "there is no such device")
         raise DeviceError(
-            f"device {name!r} cannot be used: {reason}",
+            f"device {name!r} cannot be used: there is no such device",
             hint=f"devices here: {', '.join(available_devices())}; see `kernelmill doctor`",
         )
     return _BACKENDS.setdefault(name, factory())
@@ -112,8 +117,8 @@ class Device:
     Parameters
     ----------
     name
-        "cpu", "cuda" for the first GPU, "cuda:1", or "null" (builds nothing, computes nothing; for
-        tests).
+        "cpu", "cuda" for the first GPU, "cuda:1", "emulator" (what a GPU would run, on the CPU), or
+        "null" (builds nothing, computes nothing; for tests).
 
     Raises
     ------

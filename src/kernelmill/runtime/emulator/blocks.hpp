@@ -1,0 +1,340 @@
+// blocks.hpp - blocks are made, started in ticket order and run to their end: one on an OS thread at a time, or many in turn
+// where they wait for each other.
+#pragma once
+#include <link.h>
+#include <sched.h>
+
+#include "waits.hpp"
+
+namespace km_emu {
+
+inline i32 spare_lock;
+inline Block* spare_blocks;
+
+inline void lock(i32* word) {
+  while (__atomic_exchange_n(word, 1, __ATOMIC_ACQUIRE)) sched_yield();
+}
+inline void unlock(i32* word) { __atomic_store_n(word, 0, __ATOMIC_RELEASE); }
+
+template <class T>
+T* array_of(usize count) {
+  T* made = (T*)calloc(count, sizeof(T));
+  if (!made) abort();
+  return made;
+}
+
+inline void free_block(Block* b) {
+  munmap(b->stacks, b->stack_bytes);
+  free(b->dynamic);
+  free(b->threads);
+  free(b->warps);
+  free(b->fibres);
+  free(b->sequence);
+  free(b->runnable.items);
+  free(b->local);
+  free(b);
+}
+
+inline Block* make_block(u32 count, u32 shared) {
+  Block* b = array_of<Block>(1);
+  b->count = count;
+  b->threads = array_of<ThreadState>(count);
+  b->warp_count = (count + warp_lanes - 1) / warp_lanes;
+  b->warps = array_of<Warp>(b->warp_count);
+  b->fibres = array_of<Fibre>(count + 1);
+  b->sequence = array_of<u32>(count);
+  u32 capacity = 1;
+  while (capacity < count + 1) capacity *= 2;
+  b->runnable.items = array_of<u32>(capacity);
+  b->runnable.mask = capacity - 1;
+  b->stack_bytes = (count + 1) * stack_size;
+  b->stacks = (char*)mmap(nullptr, b->stack_bytes, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+  if (b->stacks == MAP_FAILED) abort();
+  b->dynamic_bytes = shared;
+  b->dynamic = (char*)aligned_alloc(1024, (shared + 2048) & ~(usize)1023);
+  return b;
+}
+
+inline Block* take_block(const Launch* launch) {
+  const u32 count = launch->block.x * launch->block.y * launch->block.z;
+  Block* b = nullptr;
+  lock(&spare_lock);
+  for (Block** link = &spare_blocks; *link; link = &(*link)->next) {
+    if ((*link)->count == count && (*link)->dynamic_bytes >= launch->shared) {
+      b = *link;
+      *link = b->next;
+      break;
+    }
+  }
+  unlock(&spare_lock);
+  if (!b) b = make_block(count, launch->shared);
+  for (u32 i = 0; i < count; i++) {
+    b->threads[i].rank = i;
+    b->threads[i].index = uint3{i % launch->block.x, i / launch->block.x % launch->block.y,
+                                i / launch->block.x / launch->block.y};
+  }
+  for (u32 i = 0; i < b->warp_count; i++) {
+    const u32 left = count - warp_lanes * i;
+    b->warps[i].present = left >= warp_lanes ? ~0u : (1u << left) - 1;
+  }
+  return b;
+}
+
+constexpr int most_spare_blocks = 16;
+
+// Keeps a block for later launches; one that was left in the middle is of no more use.
+inline void put_block(Block* b) {
+  lock(&spare_lock);
+  int kept = 0;
+  for (Block* at = spare_blocks; at; at = at->next) kept++;
+  const bool keep = !b->abandoned && kept < most_spare_blocks;
+  if (keep) {
+    b->next = spare_blocks;
+    spare_blocks = b;
+  }
+  unlock(&spare_lock);
+  if (!keep) free_block(b);
+}
+
+inline void permute_start(Block* b, i32 order) {
+  b->permuted = order != in_order;
+  for (u32 i = 0; b->permuted && i < b->count; i++) b->sequence[i] = order == reversed ? b->count - 1 - i : i;
+  for (u32 i = b->count; order == shuffled && i > 1; i--) {
+    const u32 k = b->pick(i), kept = b->sequence[i - 1];
+    b->sequence[i - 1] = b->sequence[k];
+    b->sequence[k] = kept;
+  }
+}
+
+inline void begin(Block* b, Launch* launch, const Body* body, i64 number) {
+  b->launch = launch;
+  b->body = body;
+  b->number = number;
+  b->started = b->finished = b->spins = b->waiting_for_grid = 0;
+  b->at_grid = b->abandoned = false;
+  b->random = (launch->schedule.seed + 1) * 0x9e3779b97f4a7c15ull + (u64)number * 0xbf58476d1ce4e5b9ull;
+  if (!b->random) b->random = 1;
+  permute_start(b, launch->schedule.order);
+  Place& here = km_emu_here;
+  const uint3 grid = launch->grid;
+  here.block = uint3{(u32)(number % grid.x), (u32)(number / grid.x % grid.y), (u32)(number / grid.x / grid.y)};
+  here.threads = launch->block;
+  here.blocks = grid;
+  here.count = b->count;
+  here.dynamic = b->dynamic;
+  here.dynamic_bytes = launch->shared;
+  here.polls = 0;
+  here.polled = nullptr;
+  here.slow = b->slow = false;
+  b->runnable.head = b->runnable.count = 0;
+  if (b->permuted || checks::always_slow) go_slow(b, 0);
+  b->place = here;
+}
+
+enum Outcome { ended, idle, spinning, dropped };
+
+// Runs a block until nobody in it can go on, or all only spin.
+inline Outcome slice(Block* b) {
+  current = b;
+  b->spins = 0;
+  schedule(b, &b->main_pointer);
+  current = nullptr;
+  if (b->abandoned) return dropped;
+  if (b->finished == b->count) return ended;
+  return b->runnable.count == 0 && b->started == b->count ? idle : spinning;
+}
+
+// ---- nobody goes on -----------------------------------------------------------------------------------------------------
+
+inline const char* name_of(State state) {
+  static const char* const names[state_count] = {"spin", "wait at a block barrier", "wait in a warp operation",
+                                                 "wait at a grid barrier", "wait for an mbarrier", "have finished"};
+  return names[state];
+}
+
+inline void report_stuck(Block* b, const char* what) {
+  u32 seen[state_count] = {};
+  for (u32 i = 0; i < b->count; i++) seen[b->threads[i].state]++;
+  char text[1200];
+  int used = snprintf(text, sizeof text, "%s in block (%u, %u, %u): of %u threads", what, b->place.block.x, b->place.block.y,
+                      b->place.block.z, b->count);
+  const char* separator = " ";
+  for (int s = 0; s < state_count; s++) {
+    if (!seen[s]) continue;
+    used += snprintf(text + used, sizeof text - (usize)used, "%s%u %s", separator, seen[s], name_of((State)s));
+    separator = ", ";
+  }
+  record(b->launch, stuck, text);
+  b->abandoned = true;
+}
+
+constexpr const char* deadlock = "deadlock";
+constexpr const char* endless = "nothing but spinning";
+
+// ---- one block on an OS thread ------------------------------------------------------------------------------------------
+
+struct Work {
+  Launch* launch;
+  const Body* body;
+  i64 blocks, ticket;
+};
+
+inline bool stopped(const Launch* launch) { return __atomic_load_n(&launch->status, __ATOMIC_RELAXED) != fine; }
+
+inline void run_block(Block* b, Launch* launch) {
+  double since = 0;
+  u64 progress = 0;
+  for (;;) {
+    const Outcome outcome = slice(b);
+    if (outcome == ended || outcome == dropped) return;
+    if (outcome == idle) return report_stuck(b, deadlock);
+    if (stopped(launch)) {
+      b->abandoned = true;
+      return;
+    }
+    sched_yield();  // what it waits for may come from a block on another OS thread
+    if (!since || progress != b->progress) since = seconds(), progress = b->progress;
+    if (seconds() - since > launch->schedule.patience) return report_stuck(b, endless);
+  }
+}
+
+inline void run_tickets(Work* work) {
+  const Place outside = km_emu_here;
+  Block* b = take_block(work->launch);
+  while (!b->abandoned && !stopped(work->launch)) {
+    const i64 number = __atomic_fetch_add(&work->ticket, 1, __ATOMIC_RELAXED);
+    if (number >= work->blocks) break;
+    begin(b, work->launch, work->body, number);
+    run_block(b, work->launch);
+  }
+  put_block(b);
+  km_emu_here = outside;
+}
+
+// ---- many blocks in turn ------------------------------------------------------------------------------------------------
+
+// The thread-local variables of the kernel's module on this OS thread: there lies what is `__shared__`.
+struct Image {
+  const void* inside;
+  char* low;
+  usize size;
+};
+
+inline Image image_of(const Body* body) {
+  Image image = {body->anchor(), nullptr, 0};
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* given) {
+        Image* wanted = (Image*)given;
+        for (int i = 0; i < info->dlpi_phnum; i++) {
+          if (info->dlpi_phdr[i].p_type != PT_TLS || !info->dlpi_tls_data) continue;
+          const usize size = info->dlpi_phdr[i].p_memsz;
+          if ((usize)((const char*)wanted->inside - (char*)info->dlpi_tls_data) < size) {
+            wanted->low = (char*)info->dlpi_tls_data;
+            wanted->size = size;
+            return 1;
+          }
+        }
+        return 0;
+      },
+      &image);
+  return image;
+}
+
+struct Crowd {
+  Work* work;
+  Image image;
+  Block** blocks;
+  i64 live, started;
+  u64 random;
+
+  void add() {
+    Block* b = take_block(work->launch);
+    if (!b->local) b->local = array_of<char>(image.size + 1);
+    begin(b, work->launch, work->body, started++);
+    blocks[live++] = b;
+  }
+  i64 pick(i64 last) {
+    if (work->launch->schedule.order == reversed) return last > 0 && last <= live ? last - 1 : live - 1;
+    if (work->launch->schedule.order == in_order) return (last + 1) % live;
+    random = random * 6364136223846793005ull + 1442695040888963407ull;
+    return (i64)((random >> 33) % (u64)live);
+  }
+  Outcome turn(Block* b) {
+    __builtin_memcpy(image.low, b->local, image.size);
+    km_emu_here = b->place;
+    const Outcome outcome = slice(b);
+    b->place = km_emu_here;
+    __builtin_memcpy(b->local, image.low, image.size);
+    return outcome;
+  }
+  void drop(i64 which) {
+    Block* b = blocks[which];
+    blocks[which] = blocks[--live];
+    free(b->local);
+    b->local = nullptr;
+    put_block(b);
+  }
+  bool all_at_grid() const {
+    for (i64 i = 0; i < live; i++)
+      if (!blocks[i]->at_grid) return false;
+    return started == work->blocks;
+  }
+  void open_grid() {
+    for (i64 i = 0; i < live; i++) {
+      Block* b = blocks[i];
+      b->at_grid = false;
+      b->waiting_for_grid = 0;
+      for (u32 t = 0; t < b->count; t++)
+        if (b->threads[t].state == at_grid_sync) wake(b, t);
+    }
+  }
+};
+
+// One turn of one block; false when the launch is over early.
+inline bool advance(Crowd& crowd, i64 which, i64& quiet, double& since) {
+  Launch* launch = crowd.work->launch;
+  Block* b = crowd.blocks[which];
+  if (!b->at_grid) {
+    const Outcome outcome = crowd.turn(b);
+    if (outcome != spinning) quiet = 0, since = seconds();
+    else quiet++;
+    if (outcome == ended) {
+      crowd.drop(which);
+      if (crowd.started < crowd.work->blocks) crowd.add();
+      if (crowd.live && crowd.all_at_grid()) crowd.open_grid();
+      return true;
+    }
+    if (outcome == idle) {
+      b->at_grid = b->waiting_for_grid && b->waiting_for_grid == b->count - b->finished;
+      if (!b->at_grid) report_stuck(b, deadlock);
+    }
+  }
+  if (b->at_grid && crowd.all_at_grid()) crowd.open_grid();
+  if (quiet > 2 * crowd.live && seconds() - since > launch->schedule.patience) report_stuck(b, endless);
+  return !stopped(launch);
+}
+
+inline void run_crowd(Work* work, i64 most) {
+  const Place outside = km_emu_here;
+  Crowd crowd = {work, image_of(work->body), array_of<Block*>((usize)most), 0, 0, work->launch->schedule.seed};
+  char* kept = array_of<char>(crowd.image.size + 1);
+  __builtin_memcpy(kept, crowd.image.low, crowd.image.size);
+  while (crowd.live < most && crowd.started < work->blocks) crowd.add();
+  i64 last = -1, quiet = 0;
+  double since = seconds();
+  while (crowd.live) {
+    last = crowd.pick(last);
+    if (!advance(crowd, last, quiet, since)) break;
+  }
+  while (crowd.live) {
+    crowd.blocks[0]->abandoned = true;
+    crowd.drop(0);
+  }
+  __builtin_memcpy(crowd.image.low, kept, crowd.image.size);
+  free(kept);
+  free(crowd.blocks);
+  km_emu_here = outside;
+}
+
+}  // namespace km_emu

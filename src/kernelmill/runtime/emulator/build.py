@@ -1,0 +1,251 @@
+"""From a CUDA text to a loaded library: rewriter, host compiler, cache, loader.
+
+The runtime (`runtime.cpp`) is a library of its own that is compiled once; kernels find it in the
+process, where it is loaded for all.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from kernelmill import events
+from kernelmill.cache import Bundle, EntryPoint, Image, default_cache, digest
+from kernelmill.config import get_config
+from kernelmill.errors import CompileError, DeviceError
+from kernelmill.runtime.emulator.sources import HERE, SHIMS, emulator_digest, gather
+from kernelmill.toolchain import compile_shared, find_host_compiler, toolchain_identity
+from kernelmill.toolchain.includes import included
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from kernelmill.runtime.emulator.rewrite import KernelName
+    from kernelmill.toolchain import HostCompiler
+
+__all__ = ["Request", "build_program", "load_runtime", "runtime_flags"]
+
+_TARGET: Final = "emulator"
+# -O2: kernels are tested here, not timed. Integers wrap as on the chip, also where C++ leaves it
+# open. The runtime's functions are found when the library is loaded.
+_KERNEL_FLAGS: Final = (
+    "-O2",
+    "-fwrapv",
+    "-fexceptions",
+    "-frtti",
+    "-Wno-unknown-pragmas",
+    "-Wno-attributes",
+    "-Wl,-z,undefs",
+)
+_RUNTIME_FLAGS: Final = ("-O2", "-Wl,-z,nodelete")
+_LOCK: Final = threading.Lock()
+_NONE: Final[Mapping[str, str]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One text to compile for the emulator.
+
+    Parameters
+    ----------
+    text, name
+        The text, and what it is called in messages.
+    headers
+        Texts that `#include "name"` finds before any file.
+    include_dirs
+        Where other includes are looked for.
+    defines
+        Macros, "NAME" or "NAME=VALUE".
+    contract
+        Let a * b + c be one operation with one rounding.
+    expressions
+        Template instances, or kernels that a macro makes, such as "scale<float>".
+    program
+        Whether it is a program with a `main` of its own.
+    std
+        The C++ standard.
+    """
+
+    text: str
+    name: str = "program.cu"
+    headers: Mapping[str, str] = None  # type: ignore[assignment]  # __post_init__ puts one there
+    include_dirs: tuple[Path, ...] = ()
+    defines: tuple[str, ...] = ()
+    contract: bool = True
+    expressions: tuple[str, ...] = ()
+    program: bool = False
+    std: str = "c++17"
+
+    def __post_init__(self) -> None:
+        if self.headers is None:
+            object.__setattr__(self, "headers", _NONE)
+
+    def flags(self) -> tuple[str, ...]:
+        """Return the compiler's options."""
+        contract = "-ffp-contract=fast" if self.contract else "-ffp-contract=off"
+        macro = ("-DKM_EMU_CONTRACT",) if self.contract else ()
+        return (*_KERNEL_FLAGS, f"-std={self.std}", contract, *macro)
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A library in the cache: where it is, and which function of it starts which kernel."""
+
+    path: Path
+    numbers: Mapping[str, int]
+    digest: str
+
+
+def build_program(request: Request) -> Built:
+    """Compile a text, or take what became of it from the cache.
+
+    Raises
+    ------
+    CompileError
+        The compiler refuses it; the lines are those of the text.
+    NotImplementedHere
+        There is PTX that the emulator does not know.
+    ToolchainError
+        There is no usable C++ compiler.
+    """
+    config = get_config()
+    compiler = find_host_compiler(config)
+    reached = included(request.text, request.headers, request.include_dirs)
+    key = digest(
+        kind="emulated program",
+        text=request.text,
+        name=request.name,
+        headers=reached.texts,
+        files=reached.files,
+        defines=request.defines,
+        expressions=request.expressions,
+        flags=request.flags(),
+        emulator=emulator_digest(),
+        program=request.program,
+        toolchain=toolchain_identity(compiler, config.march),
+    )
+
+    def compile_here(directory: Path) -> Bundle:
+        return _compile(request, compiler, config.march, directory)
+
+    bundle = default_cache().get_or_build(key, compile_here)
+    path = bundle.image(_TARGET).path
+    assert path is not None, "the cache gives every image a file"
+    numbers = {entry.name: int(entry.attributes["number"]) for entry in bundle.entries}
+    return Built(path, numbers, key)
+
+
+def _compile(request: Request, compiler: HostCompiler, march: str, directory: Path) -> Bundle:
+    sources = gather(
+        request.text,
+        name=request.name,
+        headers=request.headers,
+        directories=request.include_dirs,
+        defines=request.defines,
+    )
+    include = directory / "include"
+    for name, body in sources.files.items():
+        (include / name).parent.mkdir(parents=True, exist_ok=True)
+        (include / name).write_text(body, encoding="utf-8")
+    numbers = _numbers(sources.kernels, request.expressions)
+    text = sources.text + _entries(numbers)
+    try:
+        made = compile_shared(
+            text,
+            directory / "kernels.so",
+            compiler=compiler,
+            march=march,
+            include_dirs=(include, HERE.parent, SHIMS),
+            extra=request.flags(),
+        )
+    except CompileError as error:
+        if str(directory) in error.hint:  # what is there is gone when the user reads this
+            error.hint = f"it is the emulator's form of {request.name}"
+        raise
+    if events.active:
+        size = made.path.stat().st_size
+        events.emit("compile", request.name, device=_TARGET, seconds=made.seconds, bytes=size)
+    rows = tuple(EntryPoint(n, {"number": i}) for n, i in numbers.items())
+    image = Image(_TARGET, "so", made.path.read_bytes())
+    return Bundle((image,), rows, signature=request.name, source=text)
+
+
+def _numbers(kernels: Sequence[KernelName], expressions: Sequence[str]) -> dict[str, int]:
+    """Return a number for each kernel that can be started: no templates, but their instances."""
+    names = [kernel.name for kernel in kernels if not kernel.template]
+    wanted = [e for e in expressions if e not in names]
+    return {name: number for number, name in enumerate(dict.fromkeys([*names, *wanted]))}
+
+
+def _entries(numbers: Mapping[str, int]) -> str:
+    lines = [f"KM_EMU_KERNEL({number}, {name})\n" for name, number in numbers.items()]
+    return "".join(['#line 1 "kernels"\n', *lines])
+
+
+# ----------------------------------------------------------------------------- the runtime
+
+
+def runtime_flags() -> tuple[str, ...]:
+    """Return the options that the runtime is compiled with."""
+    return _RUNTIME_FLAGS
+
+
+class _Loaded:
+    """The runtime of this process; there is one, whatever compiler made it."""
+
+    library: ctypes.CDLL | None = None
+
+
+def load_runtime() -> ctypes.CDLL:
+    """Return the runtime, loaded so that kernels find it; it is compiled at its first use.
+
+    Raises
+    ------
+    ToolchainError
+        There is no usable C++ compiler.
+    """
+    if _Loaded.library is None:
+        with _LOCK:
+            if _Loaded.library is None:
+                _Loaded.library = _open(_build_runtime(), ctypes.RTLD_GLOBAL)
+    return _Loaded.library
+
+
+def _open(path: Path, mode: int) -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(str(path), mode=mode)
+    except OSError as error:
+        raise DeviceError(
+            f"the emulator's library cannot be loaded: {error}",
+            hint="`kernelmill cache clear` removes it; `kernelmill doctor` checks the compiler",
+        ) from error
+
+
+def _build_runtime() -> Path:
+    config = get_config()
+    compiler = find_host_compiler(config)
+
+    def compile_here(directory: Path) -> Bundle:
+        made = compile_shared(
+            (HERE / "runtime.cpp").read_text(encoding="utf-8"),
+            directory / "runtime.so",
+            compiler=compiler,
+            march=config.march,
+            include_dirs=(HERE,),
+            extra=_RUNTIME_FLAGS,
+        )
+        image = Image(_TARGET, "so", made.path.read_bytes())
+        return Bundle((image,), (EntryPoint("km_emu_launch"),), signature="emulator")
+
+    key = digest(
+        kind="emulator",
+        sources=emulator_digest(),
+        flags=_RUNTIME_FLAGS,
+        toolchain=toolchain_identity(compiler, config.march),
+    )
+    path = default_cache().get_or_build(key, compile_here).image(_TARGET).path
+    assert path is not None, "the cache gives every image a file"
+    return path

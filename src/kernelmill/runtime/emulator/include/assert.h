@@ -1,0 +1,2 @@
+// A failed assertion ends the launch, not the process.
+#include "emulator/device.hpp"

@@ -1,0 +1,177 @@
+// prims.hpp - the emulator's twin of device/prims.cuh, in whose place it is included: the same names and meanings, on what
+// a host compiler has.
+#pragma once
+#include "device.hpp"
+
+#define KM_INL __device__ __forceinline__
+#define KM_HOT __device__ __attribute__((noinline))
+#define KM_COLD __device__ __attribute__((noinline))
+#define KM_TABLE static constexpr
+#define KM_R __restrict__
+#define KM_EXPORT extern "C" __global__
+#define KM_LIKELY(x) __builtin_expect(!!(x), 1)
+#define KM_UNLIKELY(x) __builtin_expect(!!(x), 0)
+#if defined(__clang__)
+#define KM_UNROLL_ALL _Pragma("clang loop unroll(full)")
+#else
+#define KM_UNROLL_ALL _Pragma("GCC unroll 64")
+#endif
+#define KM_IVDEP
+
+#if defined(__clang__)
+#pragma clang diagnostic ignored "-Wpass-failed"
+#else
+#pragma GCC diagnostic ignored "-Wpacked-not-aligned"
+#endif
+
+namespace km {
+
+typedef signed char i8;
+typedef unsigned char u8;
+typedef short i16;
+typedef unsigned short u16;
+typedef int i32;
+typedef unsigned int u32;
+typedef long i64;
+typedef unsigned long u64;
+typedef float f32;
+typedef double f64;
+typedef unsigned long usize;
+typedef unsigned long uptr;
+
+static_assert(sizeof(i64) == 8 && sizeof(void*) == 8, "unsupported data model");
+
+template <class To, class From>
+KM_INL To bit_cast(const From& value) {
+  static_assert(sizeof(To) == sizeof(From), "bit_cast keeps the size");
+  return __builtin_bit_cast(To, value);
+}
+
+// ---- half precision, as the chip converts: every NaN becomes one and the same ---------------------------------------------
+
+KM_INL u16 f16_bits_of(f32 value) {
+  const u32 x = bit_cast<u32>(value), sign = (x >> 16) & 0x8000u, a = x & 0x7fffffffu;
+  const u32 normal = (a + 0xc8000fffu + ((a >> 13) & 1u)) >> 13;
+  const u32 tiny = bit_cast<u32>(bit_cast<f32>(a) + 0.5f) - 0x3f000000u;
+  const u32 finite = a < 0x38800000u ? tiny : normal;
+  if (a > 0x7f800000u) return 0x7fff;
+  return (u16)(sign | (a >= 0x47800000u ? 0x7c00u : finite));
+}
+// By way of float32 rounded to odd, after which a second rounding gives the nearest.
+KM_INL u16 f16_bits_of(f64 value) {
+  const f32 near = (f32)value;
+  const f64 got = near < 0 ? -(f64)near : (f64)near, size = value < 0 ? -value : value;
+  const u32 cut = bit_cast<u32>(near) - (got > size ? 1u : 0u);
+  return f16_bits_of(bit_cast<f32>(value != value ? 0x7fc00000u : cut | (got != size ? 1u : 0u)));
+}
+KM_INL f32 f32_of_f16_bits(u16 half) {
+  const u32 a = (half & 0x7fffu) << 13;
+  const u32 finite = bit_cast<u32>(bit_cast<f32>(a) * bit_cast<f32>(0x77800000u));
+  const u32 magnitude = a >= 0x0f800000u ? (a > 0x0f800000u ? 0x7fffffffu : 0x7f800000u) : finite;
+  return bit_cast<f32>((u32)(half & 0x8000u) << 16 | magnitude);
+}
+KM_INL u16 bf16_bits_of(f32 value) {
+  const u32 x = bit_cast<u32>(value), nearest = (x + 0x7fffu + ((x >> 16) & 1u)) >> 16;
+  return (u16)((x & 0x7fffffffu) > 0x7f800000u ? 0x7fffu : nearest);
+}
+
+// ---- where a thread is, barriers, votes --------------------------------------------------------------------------------------
+
+constexpr int warp_size = 32;
+constexpr u32 full_warp = 0xffffffffu;
+
+KM_INL u32 lane_id() { return (u32)KM_EMU_LANE; }
+KM_INL u32 thread_rank() { return KM_EMU_RANK; }
+KM_INL u32 block_threads() { return blockDim.x * blockDim.y * blockDim.z; }
+KM_INL void block_barrier() { __syncthreads(); }
+KM_INL void warp_barrier(u32 lanes = full_warp) { __syncwarp(lanes); }
+KM_INL bool vote_any(bool test, u32 lanes = full_warp) { return __any_sync(lanes, test) != 0; }
+KM_INL bool vote_all(bool test, u32 lanes = full_warp) { return __all_sync(lanes, test) != 0; }
+KM_INL u32 ballot(bool test, u32 lanes = full_warp) { return __ballot_sync(lanes, test); }
+KM_INL u32 match_any(u32 value, u32 lanes = full_warp) { return __match_any_sync(lanes, value); }
+KM_INL u32 match_any(u64 value, u32 lanes = full_warp) { return __match_any_sync(lanes, value); }
+KM_INL u32 active_lanes() { return __activemask(); }
+
+// ---- 16-byte packets -----------------------------------------------------------------------------------------------------------
+
+struct __align__(16) packet {
+  u32 word[4];
+};
+KM_INL packet load_packet(const void* from) { return *(const packet*)from; }
+KM_INL void store_packet(void* to, packet value) { *(packet*)to = value; }
+KM_INL packet load_packet_once(const void* from) { return *(const packet*)from; }
+KM_INL void store_packet_once(void* to, packet value) { *(packet*)to = value; }
+
+// ---- atomics: always sequentially consistent -------------------------------------------------------------------------------------
+
+enum order : int { relaxed, acquire, release, acquire_release, sequential };
+enum scope : int { block_scope, device_scope, system_scope };
+
+template <int Order>
+constexpr int reading = Order == release ? int(relaxed) : (Order == acquire_release ? int(acquire) : Order);
+
+template <int Bytes> struct word_of;
+template <> struct word_of<1> { typedef unsigned char type; };
+template <> struct word_of<2> { typedef unsigned short type; };
+template <> struct word_of<4> { typedef unsigned int type; };
+template <> struct word_of<8> { typedef unsigned long long type; };
+template <class T> using word = typename word_of<sizeof(T)>::type;
+
+template <int Order = acquire, int Scope = device_scope, class T>
+KM_INL T atomic_load(const T* from) {
+  return km_emu::load(from);
+}
+template <int Order = release, int Scope = device_scope, class T>
+KM_INL void atomic_store(T* to, T value) {
+  km_emu::store(to, value);
+}
+template <int Order = relaxed, int Scope = device_scope, int Failed = reading<Order>, class T>
+KM_INL bool atomic_compare_exchange(T* at, T& expected, T value) {
+  return km_emu::exchange_if(at, expected, value);
+}
+template <int Order = relaxed, int Scope = device_scope, class T, class F>
+KM_INL T atomic_update(T* at, F f) {
+  return km_emu::update(at, f);
+}
+template <int Order = relaxed, int Scope = device_scope, class T>
+KM_INL T atomic_exchange(T* at, T value) {
+  return km_emu::update(at, [=](T) { return value; });
+}
+
+template <class T> struct native { static constexpr bool integer = false, sum = false; };
+template <class Ordered> struct native_integer {
+  static constexpr bool integer = true, sum = true;
+  typedef Ordered ordered;
+};
+template <> struct native<i32> : native_integer<int> {};
+template <> struct native<u32> : native_integer<unsigned int> {};
+template <> struct native<i64> : native_integer<long long> {};
+template <> struct native<u64> : native_integer<unsigned long long> {};
+template <> struct native<f32> { static constexpr bool integer = false, sum = true; };
+template <> struct native<f64> { static constexpr bool integer = false, sum = true; };
+
+#define KM_EMU_UPDATE(name, expression)                              \
+  template <int Order = relaxed, int Scope = device_scope, class T>  \
+  KM_INL T name(T* at, T value) {                                    \
+    return km_emu::update(at, [=](T old) { return T(expression); }); \
+  }
+KM_EMU_UPDATE(atomic_add, old + value)
+KM_EMU_UPDATE(atomic_min, value < old ? value : old)
+KM_EMU_UPDATE(atomic_max, old < value ? value : old)
+KM_EMU_UPDATE(atomic_and, old & value)
+KM_EMU_UPDATE(atomic_or, old | value)
+KM_EMU_UPDATE(atomic_xor, old ^ value)
+#undef KM_EMU_UPDATE
+template <int Order = acquire_release, int Scope = device_scope>
+KM_INL void fence() {
+  km_emu_fence(Scope);
+}
+
+KM_INL void load_both(const void* from, u64& a, u64& b) {
+  km_emu::u64 words[2];
+  km_emu_load_both(from, words);
+  a = words[0], b = words[1];
+}
+KM_INL void store_both(void* to, u64 a, u64 b) { km_emu_store_both(to, a, b); }
+
+}  // namespace km

@@ -1,0 +1,364 @@
+"""CUDA C++ to C++: only what a host compiler cannot parse is changed, and lines keep their numbers.
+
+`k<<<g, b>>>(x)` becomes a call of `km_emu::launch`, inline PTX a call by the table of `ptx.py`,
+`extern __shared__` a pointer. What a device function means is in the headers beside this file.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from kernelmill.errors import CompileError
+from kernelmill.runtime.emulator.ptx import translate
+from kernelmill.runtime.emulator.tokens import (
+    closing,
+    is_blank,
+    line_breaks,
+    skip_blank,
+    split,
+    tokens,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["KernelName", "Rewritten", "kernel_macros", "rewrite"]
+
+_ALIGNED: Final = re.compile(r"(?:__align__|alignas)\s*\((?:[^()]|\([^()]*\))*\)")
+_MACRO: Final = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+(.*__global__.*)$", re.MULTILINE)
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_]\w*")
+# What may stand with its own parentheses between `__global__` and the name of a kernel.
+_ATTRIBUTES: Final = frozenset(
+    (
+        "__launch_bounds__",
+        "__cluster_dims__",
+        "__maxnreg__",
+        "__attribute__",
+        "__align__",
+        "alignas",
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelName:
+    """A kernel that a text defines: with its namespaces, and whether it is a template."""
+
+    name: str
+    template: bool = False
+
+    @property
+    def short(self) -> str:
+        """The name without namespaces."""
+        return self.name.rpartition("::")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """The C++ text and what was seen in it; `ptx`, `launches`: whether it has such."""
+
+    text: str
+    kernels: tuple[KernelName, ...]
+    ptx: bool
+    launches: bool
+
+
+def kernel_macros(text: str) -> frozenset[str]:
+    """Return the names of macros that stand for `__global__` and what is around it."""
+    return frozenset(name for name, _ in _MACRO.findall(text))
+
+
+def rewrite(text: str, macros: frozenset[str] = frozenset()) -> Rewritten:
+    """Rewrite one file.
+
+    Parameters
+    ----------
+    text
+        CUDA C++.
+    macros
+        Names that stand for `__global__`, those of the text itself aside.
+
+    Raises
+    ------
+    CompileError
+        A bracket is not closed.
+    NotImplementedHere
+        There is PTX that is not in the table.
+
+    Examples
+    --------
+    >>> from kernelmill.runtime.emulator.rewrite import rewrite
+    >>> rewrite("void f() { k<<<1, 32>>>(x); }").text
+    'void f() { km_emu::launch(km_emu::Shape(1, 32), [&](auto... a_) { k(a_...); }, x); }'
+    """
+    writer = _Writer(tokens(text), macros | kernel_macros(text))
+    writer.run()
+    made = "".join(writer.out)
+    assert made.count("\n") == text.count("\n"), "a line has moved"
+    return Rewritten(made, tuple(dict.fromkeys(writer.kernels)), writer.ptx, writer.launches)
+
+
+@dataclass(slots=True)
+class _Scope:
+    """A pair of braces: a namespace by its name, "" for `extern "C"`, None for code or a class."""
+
+    name: str | None
+
+
+@dataclass(slots=True)
+class _Writer:
+    found: Sequence[str]
+    macros: frozenset[str]
+    out: list[str] = field(default_factory=list)
+    kernels: list[KernelName] = field(default_factory=list)
+    scopes: list[_Scope] = field(default_factory=list)
+    ptx: bool = False
+    launches: bool = False
+    line: int = 1
+    # Where the declaration that is being read began, among the tokens.
+    begun: int = 0
+
+    def run(self) -> None:
+        at = 0
+        while at < len(self.found):
+            word = self.found[at]
+            handler = _HANDLERS.get(word)
+            if handler is None and word in self.macros:
+                handler = _Writer.kernel
+            after = at + 1 if handler is None else handler(self, at)
+            if handler is None:
+                self.out.append(word)
+            self.line += sum(t.count("\n") for t in self.found[at:after])
+            at = after
+
+    # ------------------------------------------------------------------- scopes and kernels
+
+    def preprocessor(self, at: int) -> int:
+        """Pass a directive through, but for what a definition of several lines may hold."""
+        after = at
+        while after < len(self.found):
+            word = self.found[after]
+            if "\n" in word and not (after and self.found[after - 1] == "\\"):
+                break
+            after += 1
+        body = self.found[at:after]
+        if "asm" in body or "<<<" in body or "__asm__" in body:
+            inner = _Writer(self.found[at + 1 : after], frozenset(), line=self.line)
+            inner.run()
+            self.out += ["#", *inner.out]
+            self.ptx, self.launches = self.ptx or inner.ptx, self.launches or inner.launches
+        else:
+            self.out += body
+        self.begun = after
+        return after
+
+    def semicolon(self, at: int) -> int:
+        self.out.append(";")
+        self.begun = at + 1
+        return at + 1
+
+    def open_brace(self, at: int) -> int:
+        self.out.append("{")
+        head = [t for t in self.found[self.begun : at] if not is_blank(t)]
+        if head[:1] == ["namespace"] or head[:2] == ["inline", "namespace"]:
+            self.scopes.append(_Scope("".join(head[head.index("namespace") + 1 :])))
+        elif head[:1] == ["extern"] and not head[2:]:
+            self.scopes.append(_Scope(""))
+        else:
+            self.scopes.append(_Scope(None))
+        self.begun = at + 1
+        return at + 1
+
+    def close_brace(self, at: int) -> int:
+        self.out.append("}")
+        if self.scopes:
+            self.scopes.pop()
+        self.begun = at + 1
+        return at + 1
+
+    @property
+    def in_code(self) -> bool:
+        return any(scope.name is None for scope in self.scopes)
+
+    def kernel(self, at: int) -> int:
+        """Note the kernel whose `__global__` stands here."""
+        word = self.found[at]
+        before = [t for t in self.found[self.begun : at] if not is_blank(t)]
+        explicit = before[-1:] == ["template"]  # an instance may not be `inline`
+        self.out.append("" if explicit else word)
+        if "inline" in before and word == "__global__":
+            self.out[-1] = ""
+        name = None if explicit or self.in_code else self._name_after(at + 1)
+        if name is not None:
+            spaces = [scope.name for scope in self.scopes if scope.name]
+            self.kernels.append(KernelName("::".join([*spaces, name]), "template" in before))
+        return at + 1
+
+    def _name_after(self, at: int) -> str | None:
+        """Return the identifier in front of the parameters of a function."""
+        last = None
+        while at < len(self.found):
+            word = self.found[at]
+            if word in _ATTRIBUTES:
+                at = skip_blank(self.found, at + 1)
+                at = closing(self.found, at) + 1
+                continue
+            if word == "(":
+                return last
+            if word in (";", "{", "}", "="):
+                return None
+            if _IDENTIFIER.fullmatch(word):
+                last = word
+            at += 1
+        return None
+
+    # ------------------------------------------------------------------- shared memory
+
+    def external(self, at: int) -> int:
+        """Make `extern __shared__ T x[]` a pointer."""
+        shared = skip_blank(self.found, at + 1)
+        if self.found[shared : shared + 1] != ["__shared__"]:
+            self.out.append("extern")
+            return at + 1
+        end = shared
+        while self.found[end] != ";":
+            end += 1
+        declared = self.found[shared + 1 : end]
+        bracket = declared.index("[")
+        name_at = max(i for i in range(bracket) if not is_blank(declared[i]))
+        name, rest = declared[name_at], "".join(declared[closing(declared, bracket) + 1 :]).strip()
+        type_ = " ".join(_ALIGNED.sub("", "".join(declared[:name_at])).split())
+        if not self.in_code:
+            self.out.append(f"static km_emu::Dynamic<{type_}> {name}")
+        elif rest:
+            self.out.append(f"{type_} (*{name}){rest} = ({type_} (*){rest})KM_EMU_DYNAMIC")
+        else:
+            self.out.append(f"{type_}* {name} = ({type_}*)KM_EMU_DYNAMIC")
+        self.out.append(line_breaks(self.found[at:end]))
+        return end
+
+    def noinline(self, at: int) -> int:
+        """Spell it as an attribute; as a macro it would break the C++ library's own spelling."""
+        inside = "".join(self.out[-3:]).rstrip().endswith("((")
+        self.out.append("__noinline__" if inside else "__attribute__((noinline))")
+        return at + 1
+
+    # ------------------------------------------------------------------- inline PTX
+
+    def assembly(self, at: int) -> int:
+        opened = at + 1
+        while self.found[opened] != "(":
+            opened += 1
+        end = closing(self.found, opened)
+        flat: list[str] = []
+        for word in self.found[opened + 1 : end]:
+            flat += [":", ":"] if word == "::" else [word]  # two empty lists of operands
+        parts = split(flat, ":")
+        text = "".join(_string(word) for word in parts[0] if word.startswith(('"', "R")))
+        operands = [o for part in parts[1:3] for o in map(_operand, split(part, ",")) if o]
+        self.out.append(translate(text, operands, self.line))
+        self.out.append(line_breaks(self.found[at : end + 1]))
+        self.ptx = True
+        return end + 1
+
+    # ------------------------------------------------------------------- launches
+
+    def launch(self, at: int) -> int:
+        end, depth = at + 1, 0
+        while self.found[end] != ">>>" or depth:
+            depth += (self.found[end] in "([{") - (self.found[end] in ")]}")
+            end += 1
+            if end == len(self.found):
+                raise CompileError(f"line {self.line}: this <<< has no >>>")
+        opened = skip_blank(self.found, end + 1)
+        if self.found[opened : opened + 1] != ["("]:
+            raise CompileError(f"line {self.line}: after >>> come the arguments of the kernel")
+        last = closing(self.found, opened)
+        first, past = _callee(self.out)
+        name = "".join(self.out[first:past]).strip()
+        del self.out[first:]
+        config = "".join(self.found[at + 1 : end])
+        given = self._inner(self.found[opened + 1 : last])
+        parts = split(tokens(given), ",")
+        if any("".join(part).strip().startswith("{") for part in parts):
+            # Braces have no type to deduce, so the arguments are evaluated in every thread.
+            call = f"[=] {{ {name}({given}); }}"
+        else:
+            tail = f", {given}" if given.strip() else given
+            call = f"[&](auto... a_) {{ {name}(a_...); }}{tail}"
+        self.out.append(f"km_emu::launch(km_emu::Shape({config}), {call})")
+        self.out.append(line_breaks(self.found[end + 1 : opened]))
+        self.launches = True
+        return last + 1
+
+    def _inner(self, part: Sequence[str]) -> str:
+        inner = _Writer(part, frozenset(), line=self.line)
+        inner.run()
+        self.launches = self.launches or inner.launches
+        return "".join(inner.out)
+
+
+_HANDLERS: Final[dict[str, Callable[[_Writer, int], int]]] = {
+    "#": _Writer.preprocessor,
+    ";": _Writer.semicolon,
+    "{": _Writer.open_brace,
+    "}": _Writer.close_brace,
+    "__global__": _Writer.kernel,
+    "extern": _Writer.external,
+    "__noinline__": _Writer.noinline,
+    "asm": _Writer.assembly,
+    "__asm": _Writer.assembly,
+    "__asm__": _Writer.assembly,
+    "<<<": _Writer.launch,
+}
+
+
+def _string(word: str) -> str:
+    """Return the text of a C++ string literal."""
+    if word.startswith("R"):
+        return word[word.index("(") + 1 : word.rindex(")")]
+    return str(ast.literal_eval(word))
+
+
+def _operand(part: Sequence[str]) -> str:
+    """Return the expression of an operand `"=r"(expression)`."""
+    opened = next((i for i, word in enumerate(part) if word == "("), None)
+    if opened is None:
+        return ""
+    body = part[opened + 1 : closing(part, opened)]
+    return "(" + "".join(t for t in body if not t.startswith("//")).strip() + ")"
+
+
+def _callee(out: Sequence[str]) -> tuple[int, int]:
+    """Return where the callee stands at the end: `name`, `space::name<T>`, `(expression)`."""
+    at = len(out)
+    while at and is_blank(out[at - 1]):
+        at -= 1
+    past = at
+    if at and out[at - 1] in (">", ")", "]"):
+        at = _opening(out, at)
+        while at and is_blank(out[at - 1]):
+            at -= 1
+    words = ("return", "else", "do")
+    while at and (
+        (_IDENTIFIER.fullmatch(out[at - 1]) and out[at - 1] not in words)
+        or out[at - 1] in ("::", ".", "->")
+    ):
+        at -= 1
+    return at, past
+
+
+def _opening(out: Sequence[str], at: int) -> int:
+    """Return the place of the bracket that the one before `at` closes."""
+    angled = out[at - 1] == ">"
+    ends, begins = ((">",), ("<",)) if angled else ((")", "]"), ("(", "["))
+    depth = 0
+    while at:
+        at -= 1
+        depth += (out[at] in ends) - (out[at] in begins)
+        if depth == 0:
+            break
+    return at

@@ -1,0 +1,194 @@
+// runtime.cpp - the emulator's runtime, compiled once: what thread.hpp declares, on fibres. It runs kernels that are
+// compiled elsewhere, and knows nothing of them but their loop over threads.
+#include <stddef.h>
+#include <stdint.h>
+
+#include "blocks.hpp"
+
+using namespace km_emu;
+
+#define KM_EMU_API extern "C" __attribute__((visibility("default")))
+
+extern "C" {
+__attribute__((visibility("default"))) __thread Place km_emu_here = {};
+}
+
+namespace {
+
+Launch defaults = {{1, 1, 1}, {1, 1, 1}, 0, 0, {in_order, 0, 1, 0, 10.0}, nullptr, fine, {}};
+
+// Where shared memory is seen by instructions that take 32-bit addresses.
+constexpr u32 static_window = 0x1000, dynamic_window = 0x1000000;
+
+void refuse(Launch* launch, i32 status, const char* text) { record(launch, status, text); }
+
+bool is_valid(Launch* launch) {
+  const u64 threads = (u64)launch->block.x * launch->block.y * launch->block.z;
+  const u64 blocks = (u64)launch->grid.x * launch->grid.y * launch->grid.z;
+  char text[200];
+  if (threads < 1 || threads > most_threads) {
+    snprintf(text, sizeof text, "a block of %llu threads; accepted: 1 to %d", (unsigned long long)threads, most_threads);
+    refuse(launch, misused, text);
+    return false;
+  }
+  if (blocks < 1) refuse(launch, misused, "a grid of no blocks");
+  return blocks >= 1;
+}
+
+}  // namespace
+
+KM_EMU_API Launch* km_emu_defaults() { return &defaults; }
+
+KM_EMU_API void km_emu_launch(Launch* launch, const Body* body) {
+  launch->status = fine;
+  if (current) fail(unsupported, "a kernel is launched by a kernel");
+  if (!is_valid(launch)) return;
+  Work work = {launch, body, (i64)launch->grid.x * launch->grid.y * launch->grid.z, 0};
+  const i64 asked = launch->cooperative ? work.blocks : launch->schedule.live;
+  if (asked > 0) {
+    run_crowd(&work, asked < work.blocks ? asked : work.blocks);
+  } else {
+    i64 threads = launch->schedule.threads > 0 ? launch->schedule.threads : 512;
+    if (threads > work.blocks) threads = work.blocks;
+    if (threads > 1 && launch->parallel_for) {
+      launch->parallel_for(
+          threads, (int)threads,
+          [](void* given, i64 first, i64 last, int) {
+            for (; first < last; first++) run_tickets((Work*)given);
+          },
+          &work);
+    } else {
+      run_tickets(&work);
+    }
+  }
+  fflush(stdout);
+}
+
+KM_EMU_API bool km_emu_next() {
+  Block* b = current;
+  finish(b, km_emu_here.rank);
+  if (b->started >= b->count) return false;
+  const u32 rank = start_next(b);
+  place(b, rank);
+  checks::start(b, rank);
+  return true;
+}
+
+KM_EMU_API int km_emu_barrier(int id, int count, int mode, int test) {
+  return arrive(entered(), id, count, mode, test, KM_EMU_CALLER);
+}
+KM_EMU_API u64 km_emu_warp(u32 mask, u64 value, int extra, WarpFunction function) {
+  return join(entered(), mask, value, extra, function, KM_EMU_CALLER);
+}
+KM_EMU_API void km_emu_yield() { yield_from(KM_EMU_CALLER); }
+KM_EMU_API void km_emu_progress() {
+  if (Block* b = current) b->spins = 0, b->progress++;
+}
+KM_EMU_API void km_emu_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+KM_EMU_API void km_emu_grid_sync() {
+  Block* b = entered();
+  if (!b->launch->cooperative) fail(misused, "a grid barrier in a launch that is not cooperative");
+  ThreadState& thread = b->threads[km_emu_here.rank];
+  thread.state = at_grid_sync;
+  thread.caller = KM_EMU_CALLER;
+  b->waiting_for_grid++;
+  b->spins = 0;
+  wait(b, thread);
+}
+
+KM_EMU_API void km_emu_transaction(u64* word, int op, u32 value) {
+  entered();
+  transact(word, op, value);
+}
+KM_EMU_API bool km_emu_transaction_test(u64* word, u32 parity) { return ((Transaction*)word)->phase != (parity & 1); }
+KM_EMU_API void km_emu_transaction_wait(u64* word, u32 parity) {
+  while (((Transaction*)word)->phase == (parity & 1)) {
+    Block* b = entered();
+    ThreadState& thread = b->threads[km_emu_here.rank];
+    thread.state = at_transaction;
+    thread.address = word;
+    thread.caller = KM_EMU_CALLER;
+    thread.next = b->transaction_waiters;
+    b->transaction_waiters = thread.rank;
+    wait(b, thread);
+  }
+}
+// The copy is made at once; who waits for it is ordered by the mbarrier.
+KM_EMU_API void km_emu_bulk_copy(void* to, const void* from, u32 bytes, u64* word) {
+  entered();
+  if (((usize)to | (usize)from | bytes) & 15)
+    fail(misused, "a bulk copy of %u bytes from %p to %p: all must be multiples of 16", bytes, from, to);
+  __builtin_memcpy(to, from, bytes);
+  if (!word) return km_emu_progress();
+  ((Transaction*)word)->bytes -= bytes;
+  turn_phase(word);
+}
+
+KM_EMU_API u32 km_emu_to_shared(const void* address) {
+  Block* b = current;
+  if (!b) not_on_device();
+  const usize offset = (usize)((const char*)address - b->dynamic);
+  if (offset <= b->dynamic_bytes) return dynamic_window + (u32)offset;
+  const Image image = image_of(b->body);
+  const usize local = (usize)((const char*)address - image.low);
+  if (local >= image.size) fail(misused, "the address %p is not in shared memory", address);
+  return static_window + (u32)local;
+}
+KM_EMU_API void* km_emu_from_shared(u32 address) {
+  Block* b = current;
+  if (address >= dynamic_window) return b->dynamic + (address - dynamic_window);
+  static __thread const Body* known;
+  static __thread char* low;
+  if (known != b->body) known = b->body, low = image_of(b->body).low;
+  return low + (address - static_window);
+}
+
+// Sixteen bytes as one: a lock of their own where the processor has no such access.
+KM_EMU_API void km_emu_load_both(const void* from, u64* words) {
+  static_assert(sizeof(unsigned __int128) == 16, "");
+#if defined(__x86_64__)
+  u64 low = 0, high = 0;
+  __asm__ volatile("lock cmpxchg16b %2" : "+a"(low), "+d"(high), "+m"(*(unsigned __int128*)from) : "b"(0ul), "c"(0ul) : "cc");
+  words[0] = low, words[1] = high;
+#else
+  static i32 both_lock;
+  lock(&both_lock);
+  __builtin_memcpy(words, from, 16);
+  unlock(&both_lock);
+#endif
+  poll(from);
+}
+KM_EMU_API void km_emu_store_both(void* to, u64 low, u64 high) {
+#if defined(__x86_64__)
+  u64 a = ((u64*)to)[0], b = ((u64*)to)[1];
+  bool done = false;
+  while (!done) {
+    __asm__ volatile("lock cmpxchg16b %2" : "+a"(a), "+d"(b), "+m"(*(unsigned __int128*)to), "=@ccz"(done) : "b"(low), "c"(high));
+  }
+#else
+  static i32 both_lock;
+  lock(&both_lock);
+  ((u64*)to)[0] = low, ((u64*)to)[1] = high;
+  unlock(&both_lock);
+#endif
+  km_emu_progress();
+}
+
+KM_EMU_API long long km_emu_clock() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (long long)t.tv_sec * 1000000000ll + t.tv_nsec;
+}
+KM_EMU_API unsigned long long km_emu_nanoseconds() { return (unsigned long long)km_emu_clock(); }
+
+KM_EMU_API void km_emu_trap(const char* what) {
+  if (!current) not_on_device();
+  fail(trapped, "%s", what);
+}
+KM_EMU_API void km_emu_assert(const char* test, const char* file, unsigned line, const char* function) {
+  if (!current) {
+    fprintf(stderr, "%s:%u: %s: assertion `%s` failed\n", file, line, function, test);
+    abort();
+  }
+  fail(failed_assertion, "%s:%u: %s: assertion `%s` failed", file, line, function, test);
+}

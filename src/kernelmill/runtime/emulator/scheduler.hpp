@@ -1,0 +1,140 @@
+// scheduler.hpp - who runs next in a block, and how a block ends, early or not. What threads wait for is in waits.hpp.
+//
+// Every block begins on one stack that runs its threads one after another. Only when a thread waits does that stack become
+// the thread's own; a fresh one then goes on with the next thread.
+#pragma once
+#include "faults.hpp"
+#include "state.hpp"
+
+namespace km_emu {
+
+constexpr usize stack_size = 128 << 10;
+constexpr u32 guarded_stacks = 2048;
+
+inline void fibre_main();
+
+inline Fibre* take_fibre(Block* b) {
+  if (Fibre* idle = b->idle) {
+    b->idle = idle->next;
+    return idle;
+  }
+  char* low = b->stacks + stack_size * b->fibre_count;
+  if (b->fibre_count < guarded_stacks) mprotect(low, 4096, PROT_NONE);
+  Fibre* made = &b->fibres[b->fibre_count];
+  // Tops are spread over the sets of the cache.
+  made->pointer = first_pointer(low + 4096, low + stack_size - 64 - (b->fibre_count * 7 % 32) * 128, fibre_main);
+  b->fibre_count++;
+  return made;
+}
+
+inline void place(Block* b, u32 rank) {
+  km_emu_here.thread = b->threads[rank].index;
+  km_emu_here.rank = rank;
+  km_emu_here.polled = nullptr;
+  checks::run(b, rank);
+}
+
+// From here on the block has states of its threads: when the first one waits, or at once where the order is permuted.
+inline void go_slow(Block* b, u32 started) {
+  km_emu_here.slow = b->slow = true;
+  b->started = started;
+  b->finished = started ? started - 1 : 0;
+  b->runnable.head = b->runnable.count = 0;
+  b->waiting_for_grid = 0;
+  b->transaction_waiters = nobody;
+  for (u32 i = 0; i < b->warp_count; i++) b->warps[i].group_count = 0, b->warps[i].exited = 0;
+  for (Barrier& barrier : b->barriers) barrier.arrived = barrier.accumulated = 0, barrier.first = nobody;
+  for (u32 i = 0; i < b->count; i++) b->threads[i].state = ready;
+  for (u32 i = 0; i + 1 < started; i++) {
+    b->threads[i].state = done;
+    b->warps[i / warp_lanes].exited |= 1u << (i % warp_lanes);
+  }
+}
+
+inline Block* entered() {
+  Block* b = current;
+  if (__builtin_expect(!b, 0)) not_on_device();
+  if (!km_emu_here.slow) go_slow(b, km_emu_here.rank + 1);
+  return b;
+}
+
+inline u32 start_next(Block* b) {
+  const u32 rank = b->permuted ? b->sequence[b->started] : b->started;
+  b->started++;
+  return rank;
+}
+
+// Saves where we are and goes to a thread that has not started, to one that can run, or back to the main stack.
+inline void schedule(Block* b, void** save) {
+  const bool random = b->launch->schedule.order == shuffled;
+  if (b->started < b->count && !(random && b->runnable.count && b->pick(4) == 0)) {
+    Fibre* fibre = take_fibre(b);
+    const u32 rank = start_next(b);
+    b->running = fibre;
+    if (b->slow) {
+      place(b, rank);
+      checks::start(b, rank);
+    } else {
+      km_emu_here.rank = 0;
+      km_emu_here.thread = uint3{0, 0, 0};
+    }
+    switch_to(save, fibre->pointer);
+    return;
+  }
+  if (b->runnable.count && b->spins <= 2 * b->count + 64) {
+    const u32 rank = random ? b->runnable.pop_at(b->pick(b->runnable.count)) : b->runnable.pop();
+    ThreadState& thread = b->threads[rank];
+    place(b, rank);
+    b->running = thread.fibre;
+    if (save != &thread.pointer) switch_to(save, thread.pointer);
+    return;
+  }
+  checks::run(b, nobody);
+  if (save != &b->main_pointer) switch_to(save, b->main_pointer);
+}
+
+inline void wait(Block* b, ThreadState& thread) {
+  thread.fibre = b->running;
+  schedule(b, &thread.pointer);
+}
+
+// No progress: a loop that looks back votes while it spins.
+inline void wake(Block* b, u32 rank) {
+  b->threads[rank].state = ready;
+  b->runnable.push(rank);
+}
+
+inline void fibre_main() {
+  for (;;) {
+    Block* b = current;
+    b->body->loop(b->body->closure);
+    if (!b->slow) b->finished = b->started = b->count;
+    Fibre* fibre = b->running;
+    fibre->next = b->idle;
+    b->idle = fibre;
+    schedule(b, &fibre->pointer);
+  }
+}
+
+// Leaves the block as it is: its stacks are dropped, destructors do not run.
+[[noreturn]] inline void abandon() {
+  Block* b = current;
+  b->abandoned = true;
+  void* dropped;
+  switch_to(&dropped, b->main_pointer);
+  __builtin_unreachable();
+}
+
+inline void yield_from(const void* caller) {
+  Block* b = current;
+  if (!b) return;
+  if (!km_emu_here.slow) go_slow(b, km_emu_here.rank + 1);
+  ThreadState& thread = b->threads[km_emu_here.rank];
+  thread.state = ready;
+  thread.caller = caller;
+  b->spins++;
+  b->runnable.push(thread.rank);
+  wait(b, thread);
+}
+
+}  // namespace km_emu

@@ -1,0 +1,215 @@
+// thread.hpp - where a CUDA thread is, and how a kernel is started: what kernels and the runtime (runtime.cpp) agree on.
+// What threads do together is in warp.hpp.
+#pragma once
+#include "vectors.hpp"
+
+// Thin wrappers must vanish: the address that the runtime is called from is then in the kernel.
+#define KM_EMU_INLINE inline __attribute__((always_inline))
+#define KM_EMU_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace km_emu {
+
+typedef __UINT8_TYPE__ u8;
+typedef __UINT16_TYPE__ u16;
+typedef __INT32_TYPE__ i32;
+typedef __UINT32_TYPE__ u32;
+typedef __INT64_TYPE__ i64;
+typedef __UINT64_TYPE__ u64;
+typedef __SIZE_TYPE__ usize;
+
+// The "registers" of the CUDA thread that runs on an OS thread; refreshed whenever another thread takes its place.
+struct Place {
+  uint3 thread;          // threadIdx
+  u32 rank;              // the same as one number, x fastest
+  uint3 block;           // blockIdx
+  uint3 threads, blocks; // blockDim, gridDim
+  u32 count;             // threads of the block
+  bool slow;             // a thread has waited, or the order is not the plain one: the runtime names the next thread
+  char* dynamic;         // dynamic shared memory, and its size
+  u32 dynamic_bytes;
+  u32 polls;             // how often a thread read what may be a flag, and where last
+  const void* polled;
+  const void* fault;     // where a check failed
+};
+
+enum Order : i32 { in_order, reversed, shuffled };
+
+// How threads and blocks take turns; `live` blocks share one OS thread where it is not 0.
+struct Schedule {
+  i32 order, threads;
+  u64 seed;
+  i64 live;
+  double patience;  // seconds of spinning without progress
+};
+
+typedef void (*ParallelFor)(i64 tasks, int threads, void (*task)(void*, i64, i64, int), void* context);
+
+// One launch, and what became of it.
+struct Launch {
+  uint3 grid, block;
+  u32 shared;
+  i32 cooperative;
+  Schedule schedule;
+  ParallelFor parallel_for;  // null: on the caller's thread alone
+  i32 status;                // 0, or that of `Fault`
+  char message[2000];
+};
+enum Fault : i32 { fine, trapped, failed_assertion, stuck, misused, unsupported };
+
+// Computes the results of a warp operation for all its lanes at once.
+typedef void (*WarpFunction)(const u64* values, u64* results, const i32* extra, u32 lanes);
+
+// A kernel as the runtime sees it: `loop` runs threads one after another as long as `next` names one; `anchor` returns an
+// address among the thread-local variables of the kernel's module, where `__shared__` lies.
+struct Body {
+  void (*loop)(void* closure);
+  void* closure;
+  void* (*anchor)();
+};
+
+}  // namespace km_emu
+
+extern "C" {
+extern __thread km_emu::Place km_emu_here __attribute__((tls_model("initial-exec")));
+void km_emu_launch(km_emu::Launch*, const km_emu::Body*);
+km_emu::Launch* km_emu_defaults();  // what launches from host code start with
+bool km_emu_next();
+int km_emu_barrier(int id, int count, int mode, int test);  // modes: sync, and, or, count, arrive
+km_emu::u64 km_emu_warp(km_emu::u32 mask, km_emu::u64 value, int extra, km_emu::WarpFunction);
+void km_emu_yield();
+void km_emu_progress();
+void km_emu_fence(int scope);
+void km_emu_grid_sync();
+km_emu::u32 km_emu_to_shared(const void*);
+void* km_emu_from_shared(km_emu::u32);
+void km_emu_transaction(km_emu::u64* word, int op, km_emu::u32 value);  // mbarriers: init, arrive, arrive and expect, expect, invalidate
+bool km_emu_transaction_test(km_emu::u64* word, km_emu::u32 parity);
+void km_emu_transaction_wait(km_emu::u64* word, km_emu::u32 parity);
+void km_emu_bulk_copy(void* to, const void* from, km_emu::u32 bytes, km_emu::u64* word);
+void km_emu_load_both(const void* from, km_emu::u64* words);
+void km_emu_store_both(void* to, km_emu::u64 low, km_emu::u64 high);
+[[noreturn]] void km_emu_trap(const char* what);
+[[noreturn]] void km_emu_assert(const char* test, const char* file, unsigned line, const char* function);
+}
+
+namespace km_emu {
+
+// The successor of a finished thread runs on the same stack: a kernel that never waits is a plain loop.
+KM_EMU_INLINE bool next() {
+  Place& here = km_emu_here;
+  if (__builtin_expect(here.slow, 0)) return km_emu_next();
+  if (++here.rank == here.count) return false;
+  if (++here.thread.x == here.threads.x) {
+    here.thread.x = 0;
+    if (++here.thread.y == here.threads.y) {
+      here.thread.y = 0;
+      here.thread.z++;
+    }
+  }
+  return true;
+}
+
+inline void* anchor() {
+  static thread_local u64 place;
+  return &place;
+}
+
+template <class F>
+void start(Launch& launch, F call) {
+  Body body;
+  body.closure = &call;
+  body.anchor = anchor;
+  body.loop = [](void* closure) {
+    F mine(*(F*)closure);  // a copy that nothing can alias: the arguments stay in registers
+    do mine();
+    while (next());
+  };
+  km_emu_launch(&launch, &body);
+}
+
+// A load, or an atomic that changed nothing, may be a spin: give way when the address repeats, or every eighth time.
+inline void poll(const void* address) {
+  Place& here = km_emu_here;
+  if (here.polled == address || ++here.polls >= 8) {
+    here.polls = 0;
+    km_emu_yield();
+  }
+  km_emu_here.polled = address;
+}
+
+// ---- kernels that Python calls ---------------------------------------------------------------------------------------
+
+// What a parameter is: kind, size, and for a pointer the same of what it points to.
+enum Kind : i32 { opaque, boolean, signed_integer, unsigned_integer, floating, pointer };
+struct Parameter {
+  i32 kind, size, pointee, pointee_size, constant;
+};
+template <class T> struct kind_of { static constexpr i32 value = opaque; };
+template <> struct kind_of<bool> { static constexpr i32 value = boolean; };
+template <> struct kind_of<char> { static constexpr i32 value = signed_integer; };
+template <> struct kind_of<signed char> { static constexpr i32 value = signed_integer; };
+template <> struct kind_of<short> { static constexpr i32 value = signed_integer; };
+template <> struct kind_of<int> { static constexpr i32 value = signed_integer; };
+template <> struct kind_of<long> { static constexpr i32 value = signed_integer; };
+template <> struct kind_of<long long> { static constexpr i32 value = signed_integer; };
+template <> struct kind_of<unsigned char> { static constexpr i32 value = unsigned_integer; };
+template <> struct kind_of<unsigned short> { static constexpr i32 value = unsigned_integer; };
+template <> struct kind_of<unsigned int> { static constexpr i32 value = unsigned_integer; };
+template <> struct kind_of<unsigned long> { static constexpr i32 value = unsigned_integer; };
+template <> struct kind_of<unsigned long long> { static constexpr i32 value = unsigned_integer; };
+template <> struct kind_of<float> { static constexpr i32 value = floating; };
+template <> struct kind_of<double> { static constexpr i32 value = floating; };
+
+template <class T> struct bare { typedef T type; static constexpr i32 constant = 0; };
+template <class T> struct bare<const T> { typedef T type; static constexpr i32 constant = 1; };
+template <class T> struct bare<volatile T> { typedef T type; static constexpr i32 constant = 0; };
+template <class T> struct bare<const volatile T> { typedef T type; static constexpr i32 constant = 1; };
+template <class T> struct size_of { static constexpr i32 value = (i32)sizeof(T); };
+template <> struct size_of<void> { static constexpr i32 value = 0; };
+
+template <class T> struct described {
+  typedef typename bare<T>::type type;
+  static constexpr Parameter value = {kind_of<type>::value, (i32)sizeof(T), 0, 0, 0};
+};
+template <class T> struct described<T*> {
+  typedef typename bare<T>::type type;
+  static constexpr Parameter value = {pointer, 8, kind_of<type>::value, size_of<type>::value, bare<T>::constant};
+};
+
+template <auto kernel> struct Entry;
+template <class... P, void (*kernel)(P...)>
+struct Entry<kernel> {
+  static constexpr int count = (int)sizeof...(P);
+  static constexpr Parameter parameters[count + 1] = {described<typename bare<P>::type>::value..., {0, 0, 0, 0, 0}};
+  template <int... I> struct Indices {};
+  template <int N, int... I> struct Count : Count<N - 1, N - 1, I...> {};
+  template <int... I> struct Count<0, I...> { typedef Indices<I...> type; };
+  template <int... I>
+  static void run(Launch* launch, void** arguments, Indices<I...>) {
+    run_with(launch, *(typename bare<P>::type*)arguments[I]...);
+  }
+  static void run_with(Launch* launch, const P&... values) {
+    start(*launch, [values...]() { kernel(values...); });
+  }
+  static void run(Launch* launch, void** arguments) { run(launch, arguments, typename Count<count>::type()); }
+};
+
+}  // namespace km_emu
+
+#define KM_EMU_KERNEL(number, ...)                                                                       \
+  KM_EMU_EXPORT void km_emu_kernel_##number(km_emu::Launch* launch, void** arguments) {                  \
+    km_emu::Entry<__VA_ARGS__>::run(launch, arguments);                                                  \
+  }                                                                                                      \
+  KM_EMU_EXPORT const km_emu::Parameter* km_emu_parameters_##number(int* count) {                        \
+    *count = km_emu::Entry<__VA_ARGS__>::count;                                                          \
+    return km_emu::Entry<__VA_ARGS__>::parameters;                                                       \
+  }
+
+#define threadIdx ((const uint3&)km_emu_here.thread)
+#define blockIdx ((const uint3&)km_emu_here.block)
+#define blockDim ((const dim3&)km_emu_here.threads)
+#define gridDim ((const dim3&)km_emu_here.blocks)
+#define KM_EMU_RANK (km_emu_here.rank)
+#define KM_EMU_LANE ((int)(KM_EMU_RANK & 31))
+#define KM_EMU_DYNAMIC (km_emu_here.dynamic)
+constexpr int warpSize = 32;
