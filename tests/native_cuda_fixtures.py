@@ -25,6 +25,7 @@ LAUNCH = ctypes.CFUNCTYPE(
 )
 GET = ctypes.CFUNCTYPE(c_int, ctypes.POINTER(c_void_p))
 SET = ctypes.CFUNCTYPE(c_int, c_void_p)
+CAPTURING = ctypes.CFUNCTYPE(c_int, c_void_p, ctypes.POINTER(c_int))
 
 
 class Driver:
@@ -34,9 +35,11 @@ class Driver:
 
     def __init__(self, record=RECORD, parameters=1):
         self.calls, self.contexts, self.status = [], [], 0
-        self.current = CONTEXT
+        self.current, self.capturing = CONTEXT, 0
         self._size, self._parameters = record, parameters
-        functions = (LAUNCH(self._launch), GET(self._get), SET(self._set))
+        functions = (
+            LAUNCH(self._launch), GET(self._get), SET(self._set), CAPTURING(self._is_capturing)
+        )  # fmt: skip
         self.kept.append(functions)
         self.addresses = tuple(ctypes.cast(f, c_void_p).value for f in functions)
 
@@ -61,6 +64,10 @@ class Driver:
             }
         )
         return self.status
+
+    def _is_capturing(self, stream, to):
+        to[0] = self.capturing
+        return 0
 
     def _get(self, to):
         to[0] = self.current

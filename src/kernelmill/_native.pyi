@@ -49,7 +49,7 @@ class Launcher:
 class CudaLauncher:
     def __init__(
         self,
-        driver: Triple,
+        driver: tuple[int, int, int, int],
         function: int,
         record: Buffer,
         parameters: tuple[int, ...],
@@ -71,6 +71,7 @@ class CudaLauncher:
         name: object = None,
         note: Callable[[object], object] | None = None,
         failed: Callable[[int], BaseException] | None = None,
+        scratch: tuple[int, Callable[[int], bytes]] | None = None,
     ) -> None: ...
     def __call__(self, *operands: object) -> bool: ...
 

@@ -33,6 +33,7 @@ typedef struct {
     int (*launch)(const struct config *, void *, void **, void **);
     int (*get_current)(void **);
     int (*set_current)(void *);
+    int (*is_capturing)(void *, int *);
     void *function, *context;
     struct config config;
     Py_buffer record, attributes;
@@ -42,6 +43,10 @@ typedef struct {
     enum mode mode;
     int64_t tile, most;
     PyObject *name, *note, *failed;
+    PyObject *scratch; /* (stream) -> bytes of the record at `scratch_at`, kept for one stream */
+    int scratch_at;
+    uint64_t scratch_stream;
+    PyObject *scratch_bytes;
 } CudaLauncher;
 
 static int write_integer(const Slot *slot, PyObject *object, char *record) {
@@ -111,6 +116,25 @@ static int clashes(const CudaLauncher *self, const Slot *const *slots, const str
         }
     }
     return 0;
+}
+
+/* Write what belongs to the stream. A capture has memory of its own, by the general way. */
+static int write_scratch(CudaLauncher *self, uint64_t stream, char *record) {
+    int capturing = 0;
+    char *bytes;
+    Py_ssize_t size;
+    if (self->is_capturing((void *)(uintptr_t)stream, &capturing) || capturing) return 0;
+    if (!self->scratch_bytes || self->scratch_stream != stream) {
+        PyObject *made = PyObject_CallFunction(self->scratch, "K", (unsigned long long)stream);
+        if (!made) return -1;
+        Py_XDECREF(self->scratch_bytes);
+        self->scratch_bytes = made;
+        self->scratch_stream = stream;
+    }
+    if (PyBytes_AsStringAndSize(self->scratch_bytes, &bytes, &size)) return -1;
+    if (self->scratch_at + size > self->record.len) return 0;
+    memcpy(record + self->scratch_at, bytes, (size_t)size);
+    return 1;
 }
 
 static PyObject *run(CudaLauncher *self, struct config *config, char *record) {
@@ -187,6 +211,10 @@ static PyObject *launch(PyObject *object, PyObject *const *args, size_t nargsf,
         config.grid[0] = (unsigned)(blocks < self->most ? blocks : self->most);
         if (self->count_at >= 0) memcpy(record + self->count_at, &seen[0].count, sizeof(int64_t));
     }
+    if (self->scratch) {
+        int written = write_scratch(self, stream, record);
+        if (written < 1) return written ? NULL : PyBool_FromLong(0);
+    }
     config.stream = (void *)(uintptr_t)stream;
     return run(self, &config, record);
 }
@@ -211,6 +239,8 @@ static void launcher_dealloc(PyObject *object) {
     Py_XDECREF(self->name);
     Py_XDECREF(self->note);
     Py_XDECREF(self->failed);
+    Py_XDECREF(self->scratch);
+    Py_XDECREF(self->scratch_bytes);
     km_free_object(object);
 }
 
@@ -286,30 +316,37 @@ static int read_triple(PyObject *tuple, unsigned *to) {
 
 static int fill_launcher(CudaLauncher *self, PyObject *args, PyObject *kwargs) {
     static char *keywords[] = {
-        "driver", "function", "record",   "parameters", "slots",        "grid",  "block",
-        "shared", "device",   "context",  "outputs",    "mode",         "tile",  "most",
-        "count_at", "captures", "takes_stream", "attributes", "name", "note", "failed", NULL};
-    unsigned long long function, context = 0, driver[3];
+        "driver",   "function", "record",       "parameters", "slots", "grid", "block",
+        "shared",   "device",   "context",      "outputs",    "mode",  "tile", "most",
+        "count_at", "captures", "takes_stream", "attributes", "name",  "note", "failed",
+        "scratch",  NULL};
+    unsigned long long function, context = 0, driver[4];
     PyObject *addresses, *record, *parameters, *slots, *grid = NULL, *block = NULL;
-    PyObject *attributes = Py_None;
+    PyObject *attributes = Py_None, *scratch = Py_None;
     int64_t offsets[MAX_PARAMETERS];
     int mode = ANY;
     self->count_at = -1;
     self->most = INT32_MAX;
     self->name = self->note = self->failed = Py_None;
     int read = PyArg_ParseTupleAndKeywords(
-        args, kwargs, "O!KOO!O!|$OOIiKiiLLiipOOOO:CudaLauncher", keywords, &PyTuple_Type,
+        args, kwargs, "O!KOO!O!|$OOIiKiiLLiipOOOOO:CudaLauncher", keywords, &PyTuple_Type,
         &addresses, &function, &record, &PyTuple_Type, &parameters, &PyTuple_Type, &slots, &grid,
         &block, &self->config.shared, &self->device, &context, &self->n_outputs, &mode, &self->tile,
         &self->most, &self->count_at, &self->captures, &self->takes_stream, &attributes,
-        &self->name, &self->note, &self->failed);
+        &self->name, &self->note, &self->failed, &scratch);
     Py_INCREF(self->name);
     Py_INCREF(self->note);
     Py_INCREF(self->failed);
-    if (!read || !PyArg_ParseTuple(addresses, "KKK", &driver[0], &driver[1], &driver[2])) return -1;
+    if (!read ||
+        !PyArg_ParseTuple(addresses, "KKKK", &driver[0], &driver[1], &driver[2], &driver[3]) ||
+        (scratch != Py_None &&
+         !PyArg_ParseTuple(scratch, "iO", &self->scratch_at, &self->scratch)))
+        return -1;
+    Py_XINCREF(self->scratch);
     self->launch = (int (*)(const struct config *, void *, void **, void **))(uintptr_t)driver[0];
     self->get_current = (int (*)(void **))(uintptr_t)driver[1];
     self->set_current = (int (*)(void *))(uintptr_t)driver[2];
+    self->is_capturing = (int (*)(void *, int *))(uintptr_t)driver[3];
     self->function = (void *)(uintptr_t)function;
     self->context = (void *)(uintptr_t)context;
     self->mode = (enum mode)mode;
@@ -331,6 +368,7 @@ static int fill_launcher(CudaLauncher *self, PyObject *args, PyObject *kwargs) {
     if (!self->launch || !self->function || self->record.len > MAX_RECORD || n > MAX_SLOTS ||
         mode < ANY || mode > FIXED || self->tile < 0 || self->most < 1 || self->captures < 0 ||
         (context && !(self->get_current && self->set_current)) ||
+        (self->scratch && (!self->is_capturing || self->scratch_at < 0)) ||
         !inside(self, 0, self->captures) ||
         (self->count_at >= 0 && !inside(self, self->count_at, 8)))
         return wrong("an argument is out of range");

@@ -429,6 +429,28 @@ def test_shapes_and_strides_can_be_part_of_the_record(module, kind):
 
 
 @MODULES
+def test_scratch_memory_is_asked_for_once_a_stream(module):
+    driver, asked = Driver(), []
+
+    def scratch(stream):
+        asked.append(stream)
+        return struct.pack("<QQ", stream + 1, stream + 2)
+
+    launch = flat(module, driver, scratch=(64, scratch))
+    for stream in (5, 5, 6, 6):
+        FakeTensor.stream = stream
+        assert launch(X, OUT) is True
+        assert numbers(driver.calls[-1], 64, 2) == (stream + 1, stream + 2)
+    assert asked == [5, 6]
+    driver.capturing = 1
+    assert launch(X, OUT) is False
+    assert flat(module, Driver(), scratch=(248, scratch))(X, OUT) is False, "it does not fit"
+    broken = flat(module, Driver(), scratch=(64, lambda _: 1 / 0))
+    with pytest.raises(ZeroDivisionError):
+        broken(X, OUT)
+
+
+@MODULES
 def test_attributes_of_a_launch(module):
     driver = Driver(record=8)
     raw = bytes(range(144))
@@ -469,8 +491,8 @@ def test_overlap_of_any_layouts_is_found(module, shape, order, pointers):
 
 BAD = {
     "no function": {"function": 0},
-    "no launch": {"driver": (0, 1, 1)},
-    "a context without its calls": {"driver": (1, 0, 0), "context": 5},
+    "no launch": {"driver": (0, 1, 1, 1)},
+    "a context without its calls": {"driver": (1, 0, 0, 1), "context": 5},
     "a record that is too large": {"record": bytearray(4097)},
     "a pointer outside": {"slots": (array(249),)},
     "a pointer before": {"slots": (array(-8),)},
@@ -490,6 +512,8 @@ BAD = {
     "captures outside": {"captures": 257},
     "a tile without shapes": {"tile": 5},
     "no mode": {"mode": 3},
+    "scratch before": {"scratch": (-1, bytes)},
+    "scratch without its call": {"driver": (1, 1, 1, 0), "scratch": (0, bytes)},
     "no blocks": {"most": 0},
 }
 
@@ -498,7 +522,7 @@ BAD = {
 @pytest.mark.parametrize("bad", list(BAD))
 def test_a_launcher_that_cannot_be(module, bad):
     good = {
-        "driver": (1, 1, 1), "function": 1, "record": bytearray(256), "parameters": (0,),
+        "driver": (1, 1, 1, 1), "function": 1, "record": bytearray(256), "parameters": (0,),
         "slots": (array(0),),
     }  # fmt: skip
     module.CudaLauncher(**good)
