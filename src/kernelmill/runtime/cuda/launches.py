@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from kernelmill import events
 from kernelmill.errors import ArgumentError, DeviceError
@@ -321,6 +321,9 @@ def prepare(
     ...     for _ in range(turns):
     ...         once(int(stream.handle))
     """
+    emulated: Any = getattr(kernel, "prepare", None)  # Any: a kernel of the emulator
+    if emulated is not None:
+        return cast("PreparedLaunch", emulated(_own(config), args))
     own, taken = _own(config), _own_kernel(kernel)
     record = _record(taken)
     views = pack(taken.name, args, record, taken.signature)
@@ -356,7 +359,8 @@ def launch(stream: object, config: object, kernel: object, *args: object) -> Non
     kernel
         A `Kernel`, ours or cuda.core's.
     *args
-        Arrays (their device decides where it runs), addresses, scalars, structs.
+        Arrays (their device decides where it runs), addresses, scalars, structs. A kernel for the
+        emulator takes arrays on the host, and has ended when this returns.
 
     Raises
     ------
@@ -375,6 +379,10 @@ def launch(stream: object, config: object, kernel: object, *args: object) -> Non
     ...     kernel = km.Program(text).compile("cubin").get_kernel("twice")
     ...     km.launch(stream, km.LaunchConfig(grid=1, block=x.shape[0]), kernel, x)
     """
+    emulated: Any = getattr(kernel, "launch_config", None)  # Any: a kernel of the emulator
+    if emulated is not None:
+        emulated(_own(config), args)
+        return
     require()
     own, taken = _own(config), _own_kernel(kernel)
     try:

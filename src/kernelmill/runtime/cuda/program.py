@@ -10,11 +10,12 @@ import struct
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 from kernelmill.errors import ArgumentError, DeviceError
 from kernelmill.runtime.cuda.device import cuda_device
 from kernelmill.runtime.cuda.driver import core, translated
+from kernelmill.runtime.devices import chosen_device
 from kernelmill.toolchain.nvjitlink import Linked, link_cuda
 from kernelmill.toolchain.nvrtc import CudaImage, CudaOptions, Output, compile_cuda
 
@@ -110,7 +111,7 @@ class Program:
 
     def compile(
         self,
-        target_type: Output = "cubin",
+        target_type: Output | Literal["emulator"] = "cubin",
         *,
         arch: str | None = None,
         name_expressions: Sequence[str] = (),
@@ -120,7 +121,8 @@ class Program:
         Parameters
         ----------
         target_type
-            "cubin", "ptx" or "ltoir"; PTX and LTO-IR compile to a cubin only.
+            "cubin", "ptx" or "ltoir"; PTX and LTO-IR compile to a cubin only. "emulator" makes
+            code for the emulator, as "cubin" does where that is the current device.
         arch
             "sm_90"; by default that of cuda:0.
         name_expressions
@@ -133,6 +135,9 @@ class Program:
         ArgumentError
             There is no such architecture, or no such way from `code_type` to `target_type`.
         """
+        emulated = arch is None and target_type == "cubin" and chosen_device() == "emulator"
+        if emulated or target_type == "emulator":
+            return self._emulated(name_expressions)
         chosen = _default_arch(arch)
         if self.code_type == "c++":
             text = self.code if isinstance(self.code, str) else self.code.decode()
@@ -151,6 +156,22 @@ class Program:
         data = self.code.encode() if isinstance(self.code, str) else self.code
         image = CudaImage(data, chosen, self.code_type, name=self.name, producer=_UNKNOWN)
         return ObjectCode(link_cuda([image], arch=chosen, options=self.options, name=self.name))
+
+    def _emulated(self, name_expressions: Sequence[str]) -> ObjectCode:
+        from kernelmill.runtime.emulator import compile_emulated  # noqa: PLC0415 - only where asked for
+
+        if self.code_type != "c++":
+            raise ArgumentError(
+                f"{self.code_type} cannot be compiled for the emulator; accepted: c++"
+            )
+        made: Any = compile_emulated(  # Any: it has the methods of ObjectCode
+            self.code if isinstance(self.code, str) else self.code.decode(),
+            name=self.name,
+            options=self.options,
+            headers=self.headers,
+            expressions=name_expressions,
+        )
+        return cast("ObjectCode", made)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

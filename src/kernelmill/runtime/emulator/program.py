@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kernelmill import events
 from kernelmill.errors import ArgumentError, DeviceError
-from kernelmill.runtime.emulator.arguments import Parameter, pack
+from kernelmill.runtime.emulator.arguments import Packed, Parameter, pack
 from kernelmill.runtime.emulator.build import Built, Request, build_program, load_runtime
 from kernelmill.runtime.emulator.launches import start
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kernelmill.runtime.emulator.launches import Geometry
     from kernelmill.toolchain.nvrtc import CudaOptions
 
-__all__ = ["EmulatedCode", "EmulatedKernel", "compile_emulated"]
+__all__ = ["EmulatedCode", "EmulatedKernel", "EmulatedLaunch", "compile_emulated"]
 
 _NONE: Final[Mapping[str, str]] = {}
 
@@ -222,18 +222,55 @@ class EmulatedKernel:
             events.emit("launch", self.name, device="emulator")
 
     def launch_config(self, config: Any, args: Sequence[object]) -> None:  # Any: a LaunchConfig
-        """Run it with a `LaunchConfig`; a cluster only says how many blocks there are."""
-        grid, block = tuple(config.grid), tuple(config.block)
+        """Run it as `launch(stream, config, kernel, *args)` asks."""
+        self.prepare(config, args)()
+        if events.active:
+            events.emit("launch", self.name, device="emulator")
+
+    def prepare(self, config: Any, args: Sequence[object]) -> EmulatedLaunch:  # Any: as above
+        """Pack the arguments once, to launch often; see `km.prepare`.
+
+        Raises
+        ------
+        ArgumentError
+            There is a cluster of several blocks.
+        """
         if config.cluster is not None and math.prod(config.cluster) > 1:
             raise ArgumentError(
-                f"kernel {self.name!r}: clusters of {config.cluster} blocks cannot be launched "
-                "on the emulator; the limit is 1",
+                f"kernel {self.name!r}: clusters of {config.cluster} blocks cannot be launched on "
+                "the emulator; the limit is 1",
                 hint="blocks of a cluster share no memory here",
             )
-        self.launch(
-            grid,
-            block,
-            args,
-            shared=config.shmem_size,
-            cooperative=bool(config.is_cooperative),
+        return EmulatedLaunch(self, config, pack(self.name, args, self.signature))
+
+
+@dataclass(frozen=True, slots=True)
+class EmulatedLaunch:
+    """A launch whose arguments are packed: calling it runs the kernel to its end."""
+
+    kernel: EmulatedKernel
+    config: Any  # Any: a LaunchConfig
+    packed: Packed = field(repr=False)
+
+    def __call__(self, stream: int = 0) -> None:
+        """Launch; there is one stream only, which is always at its end."""
+        del stream
+        start(
+            self.kernel.name,
+            self.kernel.entry,
+            self.packed.addresses,
+            self.config.grid,
+            self.config.block,
+            shared=self.config.shmem_size,
+            cooperative=bool(self.config.is_cooperative),
         )
+
+    def update(self, index: int, value: bytes) -> None:
+        """Replace the bytes of an argument; raises ArgumentError where they are not as many."""
+        size = self.kernel.signature[index].size
+        if len(value) != size:
+            raise ArgumentError(
+                f"argument {index} of kernel {self.kernel.name!r} takes {size} bytes, not "
+                f"{len(value)}"
+            )
+        ctypes.memmove(self.packed.addresses[index], value, size)
