@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from kernelmill.compiler.intrinsics import OPERATIONS, OperationError
@@ -42,6 +43,7 @@ from kernelmill.compiler.ir import (
     Stmt,
     While,
 )
+from kernelmill.compiler.kernel_ir import Effect
 from kernelmill.dtypes import (
     DType,
     StructType,
@@ -315,33 +317,45 @@ class FunctionBuilder:
 
     def assign(self, name: str, value: Expr) -> None:
         """Give a local a value, converted to its type."""
-        self._emit(Assign(name, convert(value, self._locals[name]), self.span))
+        self.emit(Assign(name, convert(value, self._locals[name]), self.span))
 
     def return_(self, value: Expr) -> None:
         """Leave the function; `finish` converts all returned values to their joined type."""
         self._returns.append(value.type)
-        self._emit(Return(value, self.span))
+        self.emit(Return(value, self.span))
 
     def break_(self) -> None:
         """Leave the innermost loop."""
-        self._emit(Break(self.span))
+        self.emit(Break(self.span))
 
     def continue_(self) -> None:
         """Go to the next turn of the innermost loop."""
-        self._emit(Continue(self.span))
+        self.emit(Continue(self.span))
 
     def if_(self, condition: Expr, then: Sequence[Stmt], orelse: Sequence[Stmt] = ()) -> None:
         """Append an if statement whose blocks were collected with `block()`."""
-        self._emit(If(self.truth(condition), tuple(then), tuple(orelse), self.span))
+        self.emit(If(self.truth(condition), tuple(then), tuple(orelse), self.span))
 
-    def for_(self, name: str, bounds: tuple[Expr, Expr, Expr], body: Sequence[Stmt]) -> None:
+    def for_(
+        self,
+        name: str,
+        bounds: tuple[Expr, Expr, Expr],
+        body: Sequence[Stmt],
+        *,
+        unroll: bool = False,
+    ) -> None:
         """Append `for name in range(*bounds)`; `name` is a declared local of type weak int."""
         start, stop, step = (_range_bound(b) for b in bounds)
-        self._emit(For(name, start, stop, step, tuple(body), self.span))
+        self.emit(For(name, start, stop, step, tuple(body), self.span, unroll))
 
     def while_(self, condition: Expr, body: Sequence[Stmt]) -> None:
         """Append a while loop."""
-        self._emit(While(self.truth(condition), tuple(body), self.span))
+        self.emit(While(self.truth(condition), tuple(body), self.span))
+
+    @property
+    def is_outermost(self) -> bool:
+        """Whether statements are appended to the function itself, not to a block in it."""
+        return len(self._blocks) == 1
 
     def append(self, statements: Sequence[Stmt]) -> None:
         """Append statements that were collected with `block()`."""
@@ -365,7 +379,8 @@ class FunctionBuilder:
         finally:
             self._blocks.pop()
 
-    def _emit(self, statement: Stmt) -> None:
+    def emit(self, statement: Stmt) -> None:
+        """Append a statement."""
         self._blocks[-1].append(statement)
 
     # ------------------------------------------------------------------ the end
@@ -398,8 +413,8 @@ def _retype_returns(block: tuple[Stmt, ...], result: Type) -> tuple[Stmt, ...]:
             case If(condition, then, orelse, span):
                 parts = (_retype_returns(then, result), _retype_returns(orelse, result))
                 made.append(If(condition, *parts, span))
-            case For(name, start, stop, step, body, span):
-                made.append(For(name, start, stop, step, _retype_returns(body, result), span))
+            case For(body=body):
+                made.append(replace(statement, body=_retype_returns(body, result)))
             case While(condition, body, span):
                 made.append(While(condition, _retype_returns(body, result), span))
             case _:
@@ -412,6 +427,8 @@ def _assigned(block: tuple[Stmt, ...]) -> set[str]:
     for statement in block:
         match statement:
             case Assign(name=name):
+                names.add(name)
+            case Effect(name=str() as name):
                 names.add(name)
             case If(then=then, orelse=orelse):
                 names |= _assigned(then) | _assigned(orelse)

@@ -74,7 +74,7 @@ def print_program(program: ir.Program, dialect: Dialect, *, name: str = "Op") ->
 
     Several operators printed under different names can stand in one translation unit.
     """
-    types = tuple(dict.fromkeys(_types(program)))
+    types = tuple(dict.fromkeys(program_types(program)))
     if any(isinstance(type_, (StructType, TupleType)) for type_ in types):
         dialect = dialect.for_neighbours()
     headers = Headers(dialect)
@@ -165,7 +165,7 @@ def _constructors(name: str, layout: StructType | None, dialect: Dialect) -> Ite
 # ----------------------------------------------------------------------------- types in use
 
 
-def _types(program: ir.Program) -> Iterator[Type]:
+def program_types(program: ir.Program) -> Iterator[Type]:
     """Yield the type of everything in a program, in text order."""
     for function in program.functions:
         yield from (type_ for _, type_ in function.params)

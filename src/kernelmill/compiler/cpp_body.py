@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kernelmill.compiler.dialects import Dialect
     from kernelmill.dtypes import Type
 
-__all__ = ["FunctionPrinter"]
+__all__ = ["FunctionPrinter", "declaration", "words_read"]
 
 # Deeper expressions get a temporary: compilers limit the nesting of brackets, readers do too.
 _DEEPEST: Final = 16
@@ -60,13 +60,13 @@ class FunctionPrinter:
         """Return the lines of the function as a member named `spelled`."""
         self._lines = []
         self._block(self.function.body)
-        read = _words_read(self._lines)
+        read = words_read(self._lines)
         pairs = zip(self.params, self.function.params, strict=True)
-        params = ", ".join(_declaration(name, type_, read) for name, (_, type_) in pairs)
+        params = ", ".join(declaration(name, type_, read) for name, (_, type_) in pairs)
         result = type_spelling(self.function.result)
         head = f"{self.dialect.function} {result} {spelled}({params}) const {{"
         names = [
-            f"  {_declaration(self.locals[name], type_, read)};"
+            f"  {declaration(self.locals[name], type_, read)};"
             for name, type_ in self.function.locals
         ]
         return [head, *names, *self._lines, "}"]
@@ -188,11 +188,12 @@ class FunctionPrinter:
         return Text(name, PRIMARY)
 
 
-def _declaration(name: str, type_: Type, read: set[str]) -> str:
+def declaration(name: str, type_: Type, read: set[str]) -> str:
+    """Return the declaration of a variable; `read` are the words that are read."""
     return f"{'' if name in read else '[[maybe_unused]] '}{type_spelling(type_)} {name}"
 
 
-def _words_read(lines: Sequence[str]) -> set[str]:
+def words_read(lines: Sequence[str]) -> set[str]:
     """Return the words of the lines without the variables that are assigned to."""
     values = (re.sub(r"^ *\w+ = ", "", line) for line in lines)
     return {word for value in values for word in re.findall(r"\w+", value)}

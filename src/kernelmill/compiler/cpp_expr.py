@@ -154,7 +154,7 @@ class ExpressionPrinter:
 
     # ------------------------------------------------------------------ leaves and aggregates
 
-    def _leaf(self, node: ir.Const | ir.Param | ir.Capture | ir.Local) -> Text:
+    def _leaf(self, node: ir.Expr) -> Text:
         match node:
             case ir.Const(value, type_):
                 return self._literal(value, type_)
@@ -164,6 +164,8 @@ class ExpressionPrinter:
                 return Text(self.scope.captures[index], PRIMARY)
             case ir.Local(name):
                 return Text(self.scope.locals[name], PRIMARY)
+            case _:
+                raise AssertionError(f"{type(node).__name__} stands in kernels only")
 
     def _literal(self, value: complex, type_: Type) -> Text:
         text = literal(value, type_, self.dialect)

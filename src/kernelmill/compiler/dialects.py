@@ -14,7 +14,17 @@ from kernelmill.dtypes import DType, Type, storage
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["CUDA", "GUARDED", "HOST", "HOST_NEAR", "INFIX", "Dialect", "Family", "family_of"]
+__all__ = [
+    "CUDA",
+    "GUARDED",
+    "HOST",
+    "HOST_NEAR",
+    "INFIX",
+    "KERNEL",
+    "Dialect",
+    "Family",
+    "family_of",
+]
 
 # How a scalar type computes: bool, integers below 32 bits, signed and unsigned ones, and so on.
 Family: TypeAlias = Literal["bool", "small", "int", "uint", "float", "complex"]
@@ -162,4 +172,21 @@ CUDA: Final = replace(
     },
     nan={"f32": "__int_as_float(0x7fc00000)", "f64": "__longlong_as_double(0x7ff8000000000000LL)"},
     side_by_side={},
+)
+
+# Kernels that need not agree to the bit with the CPU take CUDA's own functions.
+_NATIVE: Final = (
+    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos",
+    "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "rsqrt", "cbrt", "hypot",
+    "erf", "erfc", "tgamma", "lgamma",
+)  # fmt: skip
+KERNEL: Final = replace(
+    CUDA,
+    name="cuda for kernels",
+    forms={
+        **CUDA.forms,
+        **{op: {"float": f"native_{op}"} for op in _NATIVE},
+        "pow": {"float": "native_pow", "any": "pow_int"},
+    },
+    headers={**CUDA.headers, **{f"native_{op}": "native.cuh" for op in (*_NATIVE, "pow")}},
 )

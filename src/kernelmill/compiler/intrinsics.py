@@ -8,7 +8,7 @@ Values are defined in `docs/reference/operator-language.md`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from kernelmill.dtypes import (
     DType,
@@ -35,7 +35,17 @@ from kernelmill.errors import DTypeError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["OPERATIONS", "SPELLINGS", "Operation", "OperationError", "Signature"]
+__all__ = [
+    "ATOMICS",
+    "EFFECTS",
+    "OPERATIONS",
+    "SPELLINGS",
+    "AtomicRow",
+    "EffectRow",
+    "Operation",
+    "OperationError",
+    "Signature",
+]
 
 Signature: TypeAlias = "tuple[tuple[Type, ...], Type]"
 
@@ -337,4 +347,104 @@ OPERATIONS: Final[dict[str, Operation]] = {row.name: row for row in _rows()}
 # What a user writes → the operation: "np.exp" → "exp".
 SPELLINGS: Final[dict[str, str]] = {
     spelling: row.name for row in OPERATIONS.values() for spelling in row.spellings
+}
+
+
+# ----------------------------------------------------------------------------- effects of kernels
+
+Result: TypeAlias = Literal["none", "same", "bool", "mask", "count"]
+
+
+@dataclass(frozen=True, slots=True)
+class EffectRow:
+    """A function of several threads: how it is written, what it takes, what it gives.
+
+    `values` are arguments of the type of the first, `tests` are bools, `counts` int32s. `combines`
+    says that it takes an operator; `waits` who has to call it together.
+    """
+
+    name: str
+    spelling: str
+    function: str
+    result: Result = "none"
+    values: int = 0
+    tests: int = 0
+    counts: int = 0
+    combines: bool = False
+    waits: Literal["", "warp", "block"] = ""
+
+
+def _effect_rows() -> tuple[EffectRow, ...]:
+    row = EffectRow
+    return (
+        row("barrier", "km.barrier", "block_barrier", waits="block"),
+        row("fence", "km.fence", "fence"),
+        row("warp_barrier", "km.warp.barrier", "warp_barrier", waits="warp"),
+        row("shuffle", "km.warp.shuffle", "shuffle", "same", 1, counts=1, waits="warp"),
+        row("shuffle_up", "km.warp.shuffle_up", "shuffle_up", "same", 1, counts=1, waits="warp"),
+        row(
+            "shuffle_down", "km.warp.shuffle_down", "shuffle_down", "same", 1, counts=1,
+            waits="warp",
+        ),
+        row("shuffle_xor", "km.warp.shuffle_xor", "shuffle_xor", "same", 1, counts=1, waits="warp"),
+        row("warp_any", "km.warp.any", "vote_any", "bool", tests=1, waits="warp"),
+        row("warp_all", "km.warp.all", "vote_all", "bool", tests=1, waits="warp"),
+        row("ballot", "km.warp.ballot", "ballot", "mask", tests=1, waits="warp"),
+        row("match", "km.warp.match", "match_value", "mask", 1, waits="warp"),
+        row(
+            "warp_reduce", "km.warp.reduce", "all_of_warp", "same", 1, combines=True, waits="warp"
+        ),
+        row(
+            "warp_scan", "km.warp.scan", "warp_inclusive_scan", "same", 1, combines=True,
+            waits="warp",
+        ),
+        row(
+            "block_reduce", "km.block.reduce", "all_of_block", "same", 1, combines=True,
+            waits="block",
+        ),
+        row("block_scan", "km.block.scan", "scan_block", "same", 1, combines=True, waits="block"),
+        row(
+            "block_exclusive_scan", "km.block.exclusive_scan", "scan_block_before", "same", 2,
+            combines=True, waits="block",
+        ),
+        row("block_any", "km.block.any", "block_any", "bool", tests=1, waits="block"),
+        row("block_all", "km.block.all", "block_all", "bool", tests=1, waits="block"),
+        row("block_count", "km.block.count", "block_count", "count", tests=1, waits="block"),
+        row("print", "print", "printf"),
+        row("assert", "assert", "assertion", tests=1),
+        row("check", "a bounds check", "check_index"),
+    )  # fmt: skip
+
+
+EFFECTS: Final[dict[str, EffectRow]] = {row.name: row for row in _effect_rows()}
+
+
+@dataclass(frozen=True, slots=True)
+class AtomicRow:
+    """An atomic operation: its function in prims.cuh, how many values it takes, of which kinds."""
+
+    name: str
+    function: str
+    values: int
+    kinds: tuple[Kind, ...]
+
+
+_ALL_KINDS: Final[tuple[Kind, ...]] = ("bool", "int", "uint", "float", "complex")
+_REAL_KINDS: Final[tuple[Kind, ...]] = ("int", "uint", "float")
+_BIT_KINDS: Final[tuple[Kind, ...]] = ("bool", "int", "uint")
+ATOMICS: Final[dict[str, AtomicRow]] = {
+    row.name: row
+    for row in (
+        AtomicRow("add", "atomic_add", 1, _REAL_KINDS),
+        AtomicRow("sub", "atomic_add", 1, _REAL_KINDS),
+        AtomicRow("min", "atomic_min", 1, _REAL_KINDS),
+        AtomicRow("max", "atomic_max", 1, _REAL_KINDS),
+        AtomicRow("and_", "atomic_and", 1, _BIT_KINDS),
+        AtomicRow("or_", "atomic_or", 1, _BIT_KINDS),
+        AtomicRow("xor", "atomic_xor", 1, _BIT_KINDS),
+        AtomicRow("exch", "atomic_exchange", 1, _ALL_KINDS),
+        AtomicRow("cas", "atomic_compare_exchange", 2, _ALL_KINDS),
+        AtomicRow("load", "atomic_load", 0, _ALL_KINDS),
+        AtomicRow("store", "atomic_store", 1, _ALL_KINDS),
+    )
 }

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from kernelmill.compiler.intrinsics import OPERATIONS, OperationError
+from kernelmill.compiler.kernel_ir import Effect, Extent, Invoke, Special
 from kernelmill.dtypes import (
     DType,
     StructType,
@@ -18,6 +19,7 @@ from kernelmill.dtypes import (
     Type,
     WeakType,
     bool_,
+    int32,
     weak_int,
 )
 
@@ -170,7 +172,7 @@ class Call:
 
 Expr: TypeAlias = (
     Const | Param | Capture | Local | Apply | Cast | Select
-    | GetField | MakeStruct | GetItem | MakeTuple | Call
+    | GetField | MakeStruct | GetItem | MakeTuple | Call | Extent | Special
 )  # fmt: skip
 
 
@@ -200,7 +202,8 @@ class If:
 class For:
     """`for name in range(start, stop, step)`: bounds are weak ints, read once before the loop.
 
-    `name` is a local of type weak int, set before each turn; a step of 0 makes no turn.
+    `name` is a local of type weak int, set before each turn; a step of 0 makes no turn. In a kernel
+    all may be of type int32; `plain` says that the step is positive and no value can overflow.
     """
 
     name: str
@@ -209,6 +212,8 @@ class For:
     step: Expr
     body: tuple[Stmt, ...]
     span: SourceSpan | None = field(default=None, compare=False)
+    unroll: bool = False
+    plain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +247,7 @@ class Return:
     span: SourceSpan | None = field(default=None, compare=False)
 
 
-Stmt: TypeAlias = Assign | If | For | While | Break | Continue | Return
+Stmt: TypeAlias = Assign | If | For | While | Break | Continue | Return | Effect
 
 
 # ----------------------------------------------------------------------------- programs
@@ -313,6 +318,8 @@ def operands(statement: Stmt) -> tuple[Expr, ...]:
             return (condition,)
         case For(start=start, stop=stop, step=step):
             return (start, stop, step)
+        case Effect():
+            return statement.operands()
         case _:
             return ()
 
@@ -416,16 +423,31 @@ class _FunctionVerifier:
                     return ends[1]
                 return ends[0] if terminates(orelse) else ends[0] & ends[1]
             case For(name, start, stop, step, body):
+                narrow = self.locals.get(name) == start.type == int32
+                counter = int32 if narrow else weak_int
                 for bound in (start, stop, step):
-                    self._same(weak_int, bound.type, "range bound")
-                self._same(self.locals.get(name), weak_int, f"loop variable {name}")
+                    self._same(counter, bound.type, "range bound")
+                self._same(self.locals.get(name), counter, f"loop variable {name}")
                 self._block(body, defined | {name}, in_loop=True)
             case While(condition, body):
                 self._same(bool_, condition.type, "condition")
                 self._block(body, set(defined), in_loop=True)
             case Break() | Continue():
                 _require(in_loop, "break or continue outside a loop")
+            case Effect():
+                return self._effect(statement, defined)
         return defined
+
+    def _effect(self, statement: Effect, defined: set[str]) -> set[str]:
+        if isinstance(statement, Invoke):
+            self._aggregate(statement.call)
+        if statement.name is None:
+            return defined
+        result = statement.result
+        _require(result is not None, f"{statement.name} takes no result")
+        assert result is not None
+        self._same(self.locals.get(statement.name), result, f"result in {statement.name}")
+        return defined | {statement.name}
 
     def _expression(self, node: Expr, defined: set[str]) -> None:
         for child in children(node):

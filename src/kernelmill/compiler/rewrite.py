@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from kernelmill.compiler import ir
+from kernelmill.compiler.kernel_ir import Effect
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,9 +60,12 @@ def _rewrite_statement(statement: ir.Stmt, change: Callable[[ir.Expr], ir.Expr])
             return ir.If(expr(condition), *blocks, span)
         case ir.While(condition, body, span):
             return ir.While(expr(condition), rewrite_block(body, change), span)
-        case ir.For(name, start, stop, step, body, span):
-            bounds = (expr(start), expr(stop), expr(step))
-            return ir.For(name, *bounds, rewrite_block(body, change), span)
+        case ir.For(start=start, stop=stop, step=step, body=body):
+            first, last, by = expr(start), expr(stop), expr(step)
+            inner = rewrite_block(body, change)
+            return dataclasses.replace(statement, start=first, stop=last, step=by, body=inner)
+        case Effect():
+            return statement.with_operands(tuple(map(expr, statement.operands())))
         case _:
             return statement
 

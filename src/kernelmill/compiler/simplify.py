@@ -11,6 +11,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Final
 
 from kernelmill.compiler import ir
+from kernelmill.compiler.kernel_ir import Effect, Load
 from kernelmill.compiler.rewrite import rewrite_expression
 from kernelmill.dtypes import bool_
 
@@ -67,7 +68,7 @@ def drop_unread(function: ir.Function) -> ir.Function:
     feeds: dict[str, set[str]] = {}
     for statement in ir.walk_statements(function.body):
         read = {n for operand in ir.operands(statement) for n in _reads(operand)}
-        if isinstance(statement, ir.Assign):
+        if isinstance(statement, (ir.Assign, Load)):
             feeds.setdefault(statement.name, set()).update(read)
         else:
             needed |= read
@@ -77,7 +78,8 @@ def drop_unread(function: ir.Function) -> ir.Function:
         needed |= fresh
         pending.extend(fresh)
     body = _without(function.body, needed)
-    kept = needed | {s.name for s in ir.walk_statements(body) if isinstance(s, ir.For)}
+    setting = (ir.For, Effect)
+    kept = needed | {s.name for s in ir.walk_statements(body) if isinstance(s, setting)}
     names = tuple((n, t) for n, t in function.locals if n in kept)
     return dataclasses.replace(function, body=body, locals=names)
 
@@ -90,7 +92,7 @@ def _without(block: tuple[ir.Stmt, ...], needed: set[str]) -> tuple[ir.Stmt, ...
     made: list[ir.Stmt] = []
     for statement in block:
         match statement:
-            case ir.Assign(name=name):
+            case ir.Assign(name=name) | Load(name=name):
                 if name in needed:
                     made.append(statement)
             case ir.If(condition, then, orelse, span):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernelmill.compiler.builder import join
-from kernelmill.compiler.frontend.values import OBJECTS, Binding, Conflict, Unbound, same
+from kernelmill.compiler.frontend.values import OBJECTS, Binding, Conflict, Memory, Unbound, same
 from kernelmill.dtypes import bool_
 from kernelmill.errors import DTypeError
 
@@ -98,6 +98,8 @@ def conflict(name: str, a: Binding, b: Binding) -> Conflict:
 
 
 def _kind(binding: Binding) -> str:
+    if isinstance(binding.value, Memory):
+        return "an array"
     return "a function" if isinstance(binding.value, OBJECTS) else str(binding.value.type)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from kernelmill.compiler import functions, ir
 from kernelmill.compiler.frontend import refusals
-from kernelmill.compiler.frontend.values import Known
+from kernelmill.compiler.frontend.values import Known, Memory
 from kernelmill.compiler.intrinsics import OPERATIONS, SPELLINGS
 from kernelmill.dtypes import (
     DType,
@@ -242,6 +242,8 @@ def _length(frame: Frame, args: Sequence[Value], node: ast.AST) -> Value:
     value = args[0]
     if isinstance(value, Known) and isinstance(value.value, tuple):
         return frame.builder.const(frame.program.captures.bake_length(value))
+    if isinstance(value, Memory):
+        return value.dimensions[0].extent
     made = frame.scalar(value, node)
     if not isinstance(made.type, TupleType):
         raise OperatorError(f"{made.type} has no length", hint="len() counts the items of a tuple")

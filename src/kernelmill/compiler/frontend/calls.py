@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from kernelmill.compiler.frontend import refusals
+from kernelmill.compiler.frontend import kernel_calls, refusals
 from kernelmill.compiler.frontend.callables import (
     Arguments,
     call_row,
@@ -61,6 +61,10 @@ def call(frame: Frame, callee: Value, args: Arguments, node: ast.AST) -> Value:
 
 def _call_object(frame: Frame, callee: Known, args: Arguments, node: ast.AST) -> Value:
     found = callee.value
+    kernel = kernel_calls.kernel_row(found)
+    if kernel is not None:
+        frame.program.captures.bake(callee)
+        return kernel_calls.call_kernel_function(frame, kernel, args, node)
     row = known_callables().get(id(found)) or well_known(found)
     if row is not None:
         frame.program.captures.bake(callee)

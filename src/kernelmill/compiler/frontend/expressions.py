@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kernelmill.compiler import ir
 from kernelmill.compiler.builder import tuple_item
-from kernelmill.compiler.frontend import calls, refusals
+from kernelmill.compiler.frontend import calls, kernel_calls, memory, refusals
 from kernelmill.compiler.frontend.branches import conditional
 from kernelmill.compiler.frontend.names import parameters
 from kernelmill.compiler.frontend.scope import attribute, item_of, nearest
-from kernelmill.compiler.frontend.values import OBJECTS, Closure, Known, Value
+from kernelmill.compiler.frontend.values import OBJECTS, Closure, Known, Memory, Value
+from kernelmill.compiler.kernel_ir import Place
 from kernelmill.compiler.source import FunctionSource
 from kernelmill.dtypes import DType, StructType, TupleType, WeakType, bool_
 from kernelmill.errors import OperatorError
@@ -22,7 +23,15 @@ if TYPE_CHECKING:
     from kernelmill.compiler.frontend.frame import Frame
     from kernelmill.compiler.source import FunctionNode
 
-__all__ = ["binary", "closure", "condition", "evaluate", "evaluate_scalar", "unpack"]
+__all__ = [
+    "binary",
+    "closure",
+    "condition",
+    "evaluate",
+    "evaluate_scalar",
+    "place_or_value",
+    "unpack",
+]
 
 
 def evaluate(frame: Frame, node: ast.expr) -> Value:
@@ -73,7 +82,8 @@ def _constant(frame: Frame, node: ast.Constant) -> Value:
 
 
 def _name(frame: Frame, node: ast.Name) -> Value:
-    return frame.lookup(node)
+    found = frame.lookup(node)
+    return kernel_calls.kernel_value(frame, found) if isinstance(found, Known) else found
 
 
 def _tuple(frame: Frame, node: ast.Tuple) -> Value:
@@ -229,10 +239,45 @@ def _named_expr(frame: Frame, node: ast.NamedExpr) -> Value:
 # ----------------------------------------------------------------------------- parts of values
 
 
+def place_or_value(frame: Frame, node: ast.expr) -> Place | Value:
+    """Translate an expression; an element of an array, or a field of one, is not read yet."""
+    if frame.program.kernel is None:
+        return evaluate(frame, node)
+    if isinstance(node, ast.Subscript):
+        owner = evaluate(frame, node.value)
+        with frame.at(node):
+            if isinstance(owner, Memory):
+                return memory.element(frame, owner, node)
+            return _subscript_of(frame, node, owner)
+    if isinstance(node, ast.Attribute):
+        place = place_or_value(frame, node.value)
+        with frame.at(node):
+            if isinstance(place, Place):
+                return memory.part(frame, place, node.attr, node)
+            return _attribute_of(frame, node, place)
+    return evaluate(frame, node)
+
+
+def _object_attribute(frame: Frame, owner: Known, node: ast.Attribute) -> Value:
+    index = kernel_calls.index_of(frame, owner, node.attr, node)
+    if index is not None:
+        return index
+    found = frame.program.captures.value_of(attribute(owner, node.attr))
+    return kernel_calls.kernel_value(frame, found) if isinstance(found, Known) else found
+
+
 def _attribute(frame: Frame, node: ast.Attribute) -> Value:
-    owner = evaluate(frame, node.value)
+    owner = place_or_value(frame, node.value)
+    if isinstance(owner, Place):
+        return memory.read(frame, memory.part(frame, owner, node.attr, node))
+    return _attribute_of(frame, node, owner)
+
+
+def _attribute_of(frame: Frame, node: ast.Attribute, owner: Value) -> Value:
     if isinstance(owner, Known):
-        return frame.program.captures.value_of(attribute(owner, node.attr))
+        return _object_attribute(frame, owner, node)
+    if isinstance(owner, Memory):
+        return memory.array_attribute(frame, owner, node)
     value = frame.scalar(owner, node.value)
     if isinstance(value.type, StructType):
         return frame.builder.field(value, node.attr)
@@ -258,7 +303,12 @@ def _named_tuple_item(frame: Frame, node: ast.Attribute) -> Value | None:
 
 
 def _subscript(frame: Frame, node: ast.Subscript) -> Value:
-    owner = evaluate(frame, node.value)
+    return _subscript_of(frame, node, evaluate(frame, node.value))
+
+
+def _subscript_of(frame: Frame, node: ast.Subscript, owner: Value) -> Value:
+    if isinstance(owner, Memory):
+        return memory.read(frame, memory.element(frame, owner, node))
     if isinstance(node.slice, ast.Slice):
         raise frame.unsupported(node.slice)
     index = evaluate(frame, node.slice)
@@ -304,11 +354,13 @@ def _index(frame: Frame, index: Value, count: int, node: ast.Subscript) -> int:
 def _call(frame: Frame, node: ast.Call) -> Value:
     if isinstance(node.func, ast.Attribute):
         owner = evaluate(frame, node.func.value)
-        if not isinstance(owner, (Known, Closure)):
+        if not isinstance(owner, (Known, Closure, Memory)):
             return _method(frame, frame.scalar(owner, node.func.value), node.func, node)
         if isinstance(owner, Closure):
             frame.scalar(owner, node.func.value)
     callee = evaluate(frame, node.func)
+    if isinstance(callee, Known) and callee.value is print and frame.program.kernel is not None:
+        return kernel_calls.print_values(frame, node)
     calls.check_callable(frame, callee, node)
     return calls.call(frame, callee, _arguments(frame, node), node)
 

@@ -16,6 +16,7 @@ from kernelmill.compiler.frontend.values import (
     Closure,
     Conflict,
     Known,
+    Memory,
     Unbound,
     Value,
     is_leaf,
@@ -43,7 +44,8 @@ class Loop:
     `names` are all variables that the loop sets, `before` all variables before it. `types` of the
     carried ones grow until a pass over the body leaves them as they are; `conflicts` are those that
     cannot be carried; `wanted` those first set in the loop and read elsewhere. `exits` are the
-    names bound at each way out, `turns` those bound at each way back to the top.
+    names bound at each way out, `turns` those bound at each way back to the top. `spread` says that
+    it is one of several loops that are one in Python.
     """
 
     names: list[str]
@@ -56,6 +58,7 @@ class Loop:
     exits: list[frozenset[str]] = field(default_factory=list)
     turns: list[frozenset[str]] = field(default_factory=list)
     unrolled: bool = False
+    spread: bool = False
 
 
 @dataclass(slots=True)
@@ -75,6 +78,7 @@ class Frame:
     bindings: dict[str, Binding]
     loops: list[Loop] = field(default_factory=list)
     returns: list[tuple[Type, SourceSpan]] = field(default_factory=list)
+    is_kernel: bool = False
 
     # ------------------------------------------------------------------ errors
 
@@ -169,6 +173,14 @@ class Frame:
             kind, hint = refusals.describe_object(value.value)
             raise self.refusal(
                 node, f"`{value.name}` is {kind}: an operator cannot compute with it", hint
+            )
+        if isinstance(value, Memory):
+            left = ", ".join("ijklmnop"[: len(value.dimensions)])
+            name = value.array.name
+            raise self.refusal(
+                node,
+                f"`{name}` is an array: a kernel computes with its elements",
+                f"write `{name}[{left}]`",
             )
         if isinstance(value, Closure):
             raise self.refusal(

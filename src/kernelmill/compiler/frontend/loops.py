@@ -22,6 +22,7 @@ from kernelmill.compiler.frontend.values import (
     Binding,
     Conflict,
     Known,
+    Memory,
     Unbound,
     Value,
     same,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from kernelmill.compiler.frontend.frame import Frame
     from kernelmill.errors import SourceSpan
 
-__all__ = ["break_", "continue_", "for_", "while_"]
+__all__ = ["break_", "continue_", "for_", "leave", "refuse_else", "repeat", "static", "while_"]
 
 Run: TypeAlias = "Callable[[Frame, Sequence[ast.stmt]], bool]"
 _Move: TypeAlias = "tuple[str, ir.Expr, SourceSpan | None]"
@@ -48,7 +49,7 @@ _TRUE: Final = ir.Const(True, bool_)  # noqa: FBT003 - the literal
 
 def for_(frame: Frame, node: ast.For, run: Run) -> bool:
     """Translate `for`: over a range at run time, over a tuple by repeating the body."""
-    _refuse_else(frame, node)
+    refuse_else(frame, node)
     call = node.iter
     callee = evaluate(frame, call.func) if isinstance(call, ast.Call) else None
     if isinstance(call, ast.Call) and isinstance(callee, Known) and callee.value is range:
@@ -77,21 +78,53 @@ def _range(frame: Frame, node: ast.For, call: ast.Call, run: Run) -> bool:
         )
     bounds = (start, stop, step)
     turns = _known_turns(bounds)
-    if turns is not None and len(turns) <= _UNROLL_LIMIT and _indexes(node, node.target.id):
+    if turns is not None and len(turns) <= _UNROLL_LIMIT and _needs_text(frame, node, node.target):
         return _unroll(frame, node, [build.const(i) for i in turns], run)
-    target, span = node.target, build.span
+    return _counted(frame, node, node.target, call, bounds, run)
+
+
+def static(frame: Frame, node: ast.For, call: ast.Call, items: list[Value], run: Run) -> bool:
+    """Translate a loop over fixed integers: the body repeated in the text, or an unrolled loop."""
+    if not isinstance(node.target, ast.Name) or _needs_text(frame, node, node.target):
+        if len(items) > _UNROLL_LIMIT:
+            raise frame.refusal(
+                call,
+                f"a loop of {len(items)} turns indexes a tuple; the limit is {_UNROLL_LIMIT}",
+                "keep the values in an array",
+            )
+        return _unroll(frame, node, items, run)
+    build = frame.builder
+    numbers = [i.value for i in items if isinstance(i, ir.Const)]
+    turns = [n for n in numbers if isinstance(n, int)]
+    step = turns[1] - turns[0] if len(turns) > 1 else 1
+    first = turns[0] if turns else 0
+    bounds = (build.const(first), build.const(first + step * len(turns)), build.const(step))
+    return _counted(frame, node, node.target, call, bounds, run, unroll=True)
+
+
+def _counted(
+    frame: Frame,
+    node: ast.For,
+    target: ast.Name,
+    call: ast.Call,
+    bounds: tuple[ir.Expr, ir.Expr, ir.Expr],
+    run: Run,
+    *,
+    unroll: bool = False,
+) -> bool:
+    build, span = frame.builder, frame.builder.span
 
     def one_pass(loop: Loop) -> bool:
         counter = build.declare(target.id, weak_int)
         frame.bind(target.id, build.local(counter), target)
         with build.block() as body:
             if run(frame, node.body):
-                loop.turns.append(_leave(frame, loop))
+                loop.turns.append(leave(frame, loop))
         with frame.placed(span), frame.at(call):
-            build.for_(counter, bounds, body)
+            build.for_(counter, bounds, body, unroll=unroll)
         return True
 
-    return _repeat(frame, node, one_pass, runs_once=bool(turns))
+    return repeat(frame, node, one_pass, runs_once=bool(_known_turns(bounds)))
 
 
 def _known_turns(bounds: tuple[ir.Expr, ...]) -> range | None:
@@ -104,15 +137,36 @@ def _known_turns(bounds: tuple[ir.Expr, ...]) -> range | None:
 _UNROLL_LIMIT: Final = 64
 
 
-def _indexes(node: ast.For, name: str) -> bool:
+def _needs_text(frame: Frame, node: ast.For, target: ast.Name) -> bool:
     """Whether the body indexes something by the loop variable: a tuple needs it fixed."""
-    places = (n.slice for n in ast.walk(node) if isinstance(n, ast.Subscript))
-    return any(isinstance(n, ast.Name) and n.id == name for p in places for n in ast.walk(p))
+    return any(
+        isinstance(n, ast.Name) and n.id == target.id
+        for place in ast.walk(node)
+        if isinstance(place, ast.Subscript) and not _is_array(frame, place.value)
+        for n in ast.walk(place.slice)
+    )
+
+
+def _is_array(frame: Frame, node: ast.expr) -> bool:
+    """Whether an indexed name is an array of a kernel, or becomes one in the loop."""
+    if frame.program.kernel is None:
+        return False
+    if not isinstance(node, ast.Name):
+        return True
+    if node.id in frame.bindings:
+        return isinstance(frame.bindings[node.id].value, Memory)
+    if node.id in frame.names:
+        return True
+    found = frame.variables.get(node.id)
+    if found is not None:
+        return isinstance(found, Memory)
+    known = frame.surroundings.find(node.id)
+    return known is None or not isinstance(known.value, tuple)
 
 
 def while_(frame: Frame, node: ast.While, run: Run) -> bool:
     """Translate `while`; a condition that needs statements becomes a `break` at the top."""
-    _refuse_else(frame, node)
+    refuse_else(frame, node)
     build = frame.builder
     span = build.span
 
@@ -128,17 +182,17 @@ def while_(frame: Frame, node: ast.While, run: Run) -> bool:
             build.append(prelude)
             if not known and not plain:
                 with build.block() as out:
-                    loop.exits.append(_leave(frame, loop))
+                    loop.exits.append(leave(frame, loop))
                     build.break_()
                 build.if_(build.apply("not", test), out)
             if run(frame, node.body):
-                loop.turns.append(_leave(frame, loop))
+                loop.turns.append(leave(frame, loop))
         with frame.placed(span):
             build.while_(test if plain else _TRUE, body)
         return plain and not known
 
     always = isinstance(node.test, ast.Constant) and bool(node.test.value)
-    return _repeat(frame, node, one_pass, runs_once=always)
+    return repeat(frame, node, one_pass, runs_once=always)
 
 
 def _unchanged(before: dict[str, Binding], after: dict[str, Binding]) -> bool:
@@ -148,7 +202,7 @@ def _unchanged(before: dict[str, Binding], after: dict[str, Binding]) -> bool:
 def break_(frame: Frame, node: ast.Break) -> bool:
     """Translate `break`."""
     loop = _innermost(frame, node)
-    loop.exits.append(_leave(frame, loop))
+    loop.exits.append(leave(frame, loop))
     frame.builder.break_()
     return False
 
@@ -156,7 +210,7 @@ def break_(frame: Frame, node: ast.Break) -> bool:
 def continue_(frame: Frame, node: ast.Continue) -> bool:
     """Translate `continue`."""
     loop = _innermost(frame, node)
-    loop.turns.append(_leave(frame, loop))
+    loop.turns.append(leave(frame, loop))
     frame.builder.continue_()
     return False
 
@@ -169,10 +223,16 @@ def _innermost(frame: Frame, node: ast.AST) -> Loop:
             "`break` and `continue` are not part of a loop over a tuple",
             "put the rest of the body under an `if`, or loop over `range(...)`",
         )
+    if loop.spread and isinstance(node, ast.Break):
+        raise frame.refusal(
+            node,
+            "`break` cannot leave a loop over several indices",
+            "use `continue`, or a loop over one index",
+        )
     return loop
 
 
-def _refuse_else(frame: Frame, node: ast.For | ast.While) -> None:
+def refuse_else(frame: Frame, node: ast.For | ast.While) -> None:
     if node.orelse:
         raise frame.refusal(
             node.orelse[0],
@@ -215,7 +275,7 @@ def _unroll(frame: Frame, node: ast.For, items: list[Value], run: Run) -> bool:
 # ----------------------------------------------------------------------------- variables of a loop
 
 
-def _repeat(
+def repeat(
     frame: Frame, node: ast.For | ast.While, one_pass: Callable[[Loop], bool], *, runs_once: bool
 ) -> bool:
     """Repeat passes until the types hold, and emit the loop; return whether its end is reached.
@@ -269,7 +329,7 @@ def _pass(frame: Frame, loop: Loop, one_pass: Callable[[Loop], bool]) -> tuple[l
     return made, natural
 
 
-def _leave(frame: Frame, loop: Loop) -> frozenset[str]:
+def leave(frame: Frame, loop: Loop) -> frozenset[str]:
     """Carry the variables on a way back or out: set their locals all at once.
 
     Returns the names that have a value there. Types that do not fit yet ask for another pass.
@@ -301,11 +361,16 @@ def _leave_object(loop: Loop, name: str, value: Value) -> None:
         loop.conflicts[name] = value
     else:
         loop.conflicts[name] = Conflict(
-            f"`{name}` is another function in each turn of the loop",
-            "choose between the results of the functions, not between the functions",
+            f"`{name}` is another {_noun(value)} in each turn of the loop",
+            f"choose between the {'elements' if isinstance(value, Memory) else 'results'} of the "
+            f"{_noun(value)}s, not between the {_noun(value)}s",
         )
     loop.types.pop(name, None)
     loop.changed = True
+
+
+def _noun(value: Value) -> str:
+    return "array" if isinstance(value, Memory) else "function"
 
 
 def _grow(loop: Loop, name: str, binding: Binding, value: ir.Expr) -> bool:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
     from kernelmill.compiler.raw import RawOp
+    from kernelmill.compiler.frontend.kernel_state import KernelState
     from kernelmill.compiler.source import FunctionSource
     from kernelmill.dtypes import Type
     from kernelmill.errors import SourceSpan
@@ -121,6 +122,7 @@ class ProgramTranslator:
         self._names: set[str] = set()
         self._active: list[tuple[Hashable, str]] = []
         self._looping: set[str] = set()
+        self.kernel: KernelState | None = None
 
     # ------------------------------------------------------------------ the entry
 
@@ -228,7 +230,20 @@ class ProgramTranslator:
             made = self._translate(callee, leaves, given, taken)
             self._made[key] = made
             self.functions.append(made)
-        return frame.builder.call(made, [value for _, value in leaves])
+        return self.called(frame, made, [value for _, value in leaves])
+
+    @staticmethod
+    def builder(name: str, params: Sequence[tuple[str, Type]]) -> FunctionBuilder:
+        """Return a builder for one function."""
+        return FunctionBuilder(name, params)
+
+    def called(self, frame: Frame, function: ir.Function, args: Sequence[ir.Expr]) -> Value:
+        """Return the value of a call of a translated function."""
+        return frame.builder.call(function, args)
+
+    def combination(self, frame: Frame, op: Value, type_: Type, node: ast.AST) -> str:
+        """Translate an operator that combines two values of a type; return the function's name."""
+        raise NotImplementedError
 
     def raw_function(self, raw: RawOp) -> ir.Function:
         """Return the function of a raw operator: declared arguments, then its state."""
@@ -285,7 +300,7 @@ class ProgramTranslator:
         params: dict[str, Type] = {}
         for name, value in leaves:
             params[_free(name, params)] = value.type
-        builder = FunctionBuilder(self._free_name(callee.name), list(params.items()))
+        builder = self.builder(self._free_name(callee.name), list(params.items()))
         for name, type_ in params.items():
             builder.declare(name, type_)  # keeps locals from taking a parameter's name
         span = callee.source.header()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kernelmill.compiler import ir
 from kernelmill.compiler.builder import join
-from kernelmill.compiler.frontend import loops
+from kernelmill.compiler.frontend import kernel_loops, loops, memory
 from kernelmill.compiler.frontend.branches import Branch, merge
 from kernelmill.compiler.frontend.expressions import (
     binary,
@@ -15,9 +15,12 @@ from kernelmill.compiler.frontend.expressions import (
     condition,
     evaluate,
     evaluate_scalar,
+    place_or_value,
 )
+from kernelmill.compiler.frontend.memory import builder_of
 from kernelmill.compiler.frontend.targets import give
-from kernelmill.compiler.frontend.values import Binding, Closure
+from kernelmill.compiler.frontend.values import Binding, Closure, Known
+from kernelmill.compiler.kernel_ir import UNIT, Place
 from kernelmill.compiler.source import FunctionSource
 from kernelmill.errors import DTypeError, OperatorError
 
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kernelmill.compiler.frontend.frame import Frame
+    from kernelmill.compiler.frontend.values import Value
     from kernelmill.compiler.source import FunctionNode
     from kernelmill.dtypes import Type
 
@@ -39,6 +43,10 @@ def function_body(frame: Frame, node: FunctionNode, name: str) -> None:
     if isinstance(node, ast.AsyncFunctionDef):
         raise frame.unsupported(node)
     alive = run(frame, node.body)
+    if alive and frame.program.kernel is not None and not _returns_values(frame):
+        builder_of(frame).leave()
+        frame.returns.append((UNIT, frame.source.header()))
+        return
     if alive:
         raise OperatorError(
             f"`{name}` may end without a `return`",
@@ -51,6 +59,10 @@ def function_body(frame: Frame, node: FunctionNode, name: str) -> None:
             span=frame.source.header(),
             hint="leave the loop with `break` or `return`",
         )
+
+
+def _returns_values(frame: Frame) -> bool:
+    return any(type_ != UNIT for type_, _ in frame.returns)
 
 
 def run(frame: Frame, body: Sequence[ast.stmt]) -> bool:
@@ -74,20 +86,34 @@ def run(frame: Frame, body: Sequence[ast.stmt]) -> bool:
 
 
 def _assign(frame: Frame, node: ast.Assign) -> bool:
-    value = evaluate(frame, node.value)
+    value = _named(frame, node.targets[0], node.value)
     for target in node.targets:
         value = give(frame, target, value)
     return True
 
 
+def _named(frame: Frame, target: ast.expr, node: ast.expr) -> Value:
+    """Evaluate what is assigned: memory that it makes is called as the variable."""
+    state = frame.program.kernel
+    if state is None or not isinstance(target, ast.Name):
+        return evaluate(frame, node)
+    state.naming = target.id
+    try:
+        return evaluate(frame, node)
+    finally:
+        state.naming = ""
+
+
 def _ann_assign(frame: Frame, node: ast.AnnAssign) -> bool:
     """Annotations are comments: the type of a variable is that of its value."""
     if node.value is not None:
-        give(frame, node.target, evaluate(frame, node.value))
+        give(frame, node.target, _named(frame, node.target, node.value))
     return True
 
 
 def _aug_assign(frame: Frame, node: ast.AugAssign) -> bool:
+    if frame.program.kernel is not None and not isinstance(node.target, ast.Name):
+        return _change(frame, node)
     if not isinstance(node.target, ast.Name):
         give(frame, node.target, frame.builder.const(0))
     assert isinstance(node.target, ast.Name)
@@ -97,6 +123,33 @@ def _aug_assign(frame: Frame, node: ast.AugAssign) -> bool:
     for part in ir.children(value):
         frame.fits(part, node, depth=1)
     frame.bind(node.target.id, value, node.target)
+    return True
+
+
+def _change(frame: Frame, node: ast.AugAssign) -> bool:
+    """Translate `x[i] += v`: the element is found once, read and written."""
+    place = place_or_value(frame, node.target)
+    if not isinstance(place, Place):
+        give(frame, node.target, frame.builder.const(0))
+    assert isinstance(place, Place)
+    left = builder_of(frame).load(place)
+    value = binary(frame, node.op, left, evaluate_scalar(frame, node.value), node)
+    memory.store(frame, place, value, node.target)
+    return True
+
+
+def _assert(frame: Frame, node: ast.Assert) -> bool:
+    if frame.program.kernel is None:
+        raise frame.unsupported(node)
+    text = ast.unparse(node.test)
+    if node.msg is not None:
+        if not (isinstance(node.msg, ast.Constant) and isinstance(node.msg.value, str)):
+            raise frame.refusal(
+                node.msg, "the message of an `assert` is a text", 'write `assert c, "why"`'
+            )
+        text = node.msg.value
+    test = condition(frame, node.test)
+    builder_of(frame).perform("assert", [test], text=text)
     return True
 
 
@@ -128,12 +181,34 @@ def _function_def(frame: Frame, node: ast.FunctionDef) -> bool:
 
 
 def _return(frame: Frame, node: ast.Return) -> bool:
+    if frame.program.kernel is not None and _is_nothing(node.value):
+        _refuse_mixture(frame, node, UNIT)
+        frame.returns.append((UNIT, frame.source.span(node)))
+        builder_of(frame).leave()
+        return False
     if node.value is None or (isinstance(node.value, ast.Constant) and node.value.value is None):
         raise frame.refusal(
             node, "`return` without a value", "return a number, a tuple or a struct"
         )
+    if frame.is_kernel:
+        raise frame.refusal(
+            node,
+            "a kernel returns no value",
+            "write it to an element of an array that is passed: `out[i] = value`",
+        )
     _return_value(frame, node.value, node)
     return False
+
+
+def _is_nothing(node: ast.expr | None) -> bool:
+    return node is None or (isinstance(node, ast.Constant) and node.value is None)
+
+
+def _refuse_mixture(frame: Frame, node: ast.AST, type_: Type) -> None:
+    if any((t == UNIT) != (type_ == UNIT) for t, _ in frame.returns):
+        raise frame.refusal(
+            node, "this function returns a value on one way and none on another", "choose one"
+        )
 
 
 def _return_value(frame: Frame, node: ast.expr, place: ast.AST) -> None:
@@ -185,14 +260,25 @@ def _if(frame: Frame, node: ast.If) -> bool:
     return any(way.alive for way in ways)
 
 
+def _for(frame: Frame, node: ast.For) -> bool:
+    call = node.iter
+    if isinstance(call, ast.Call):
+        callee = evaluate(frame, call.func)
+        if isinstance(callee, Known) and kernel_loops.is_kernel_loop(callee.value):
+            frame.program.captures.bake(callee)
+            return kernel_loops.kernel_for(frame, node, call, callee.value, run)
+    return loops.for_(frame, node, run)
+
+
 _NODES: Final[dict[type[ast.stmt], Callable[[Frame, Any], bool]]] = {
     ast.AnnAssign: _ann_assign,
+    ast.Assert: _assert,
     ast.Assign: _assign,
     ast.AugAssign: _aug_assign,
     ast.Break: loops.break_,
     ast.Continue: loops.continue_,
     ast.Expr: _expression,
-    ast.For: lambda frame, node: loops.for_(frame, node, run),
+    ast.For: _for,
     ast.FunctionDef: _function_def,
     ast.If: _if,
     ast.Pass: _pass,

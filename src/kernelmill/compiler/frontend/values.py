@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from kernelmill.compiler import ir
+from kernelmill.compiler.kernel_ir import Array, Extent, Special
 from kernelmill.dtypes import DType, StructType, TupleType, Type, WeakType
 
 if TYPE_CHECKING:
@@ -19,7 +20,9 @@ __all__ = [
     "Binding",
     "Closure",
     "Conflict",
+    "Dimension",
     "Known",
+    "Memory",
     "Reader",
     "Unbound",
     "Value",
@@ -81,8 +84,35 @@ class Conflict:
     hint: str = ""
 
 
-Value: TypeAlias = ir.Expr | Known | Closure | Unbound | Conflict
-OBJECTS: Final = (Known, Closure, Unbound, Conflict)
+@dataclass(frozen=True, slots=True, eq=False)
+class Dimension:
+    """A dimension of an array that is not indexed yet: where it starts, and its extent."""
+
+    start: ir.Expr | None
+    extent: ir.Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Memory:
+    """An array of a kernel, or the part of one that a slice names.
+
+    `index` has an item a dimension of the array: a value, or what is left of the dimension. The
+    elements of dynamic shared memory lie from `origin` on, with the extents `extents`.
+    """
+
+    array: Array
+    index: tuple[ir.Expr | Dimension, ...]
+    extents: tuple[ir.Expr, ...] = ()
+    origin: ir.Expr | None = None
+
+    @property
+    def dimensions(self) -> tuple[Dimension, ...]:
+        """What is left to index."""
+        return tuple(d for d in self.index if isinstance(d, Dimension))
+
+
+Value: TypeAlias = ir.Expr | Known | Closure | Memory | Unbound | Conflict
+OBJECTS: Final = (Known, Closure, Memory, Unbound, Conflict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +126,7 @@ class Binding:
 def is_leaf(value: ir.Expr) -> bool:
     """Whether a value may be written down twice at no cost."""
     match value:
-        case ir.Const() | ir.Param() | ir.Capture() | ir.Local():
+        case ir.Const() | ir.Param() | ir.Capture() | ir.Local() | Extent() | Special():
             return True
         case ir.MakeTuple(values=values) | ir.MakeStruct(values=values):
             return all(is_leaf(v) for v in values)
@@ -111,6 +141,8 @@ def same(a: Value, b: Value) -> bool:
     match a, b:
         case Known(), Known():
             return a.value is b.value and a.key == b.key
+        case Memory(), Memory():
+            return a is b or (a.array == b.array and all(map(_same_index, a.index, b.index)))
         case ir.Const(value=x), ir.Const(value=y):
             return a.type == b.type and repr(x) == repr(y)
         case ir.MakeTuple(values=x), ir.MakeTuple(values=y):
@@ -119,8 +151,17 @@ def same(a: Value, b: Value) -> bool:
             return a.type == b.type and all(map(same, x, y))
         case (ir.Param() | ir.Capture() | ir.Local(), ir.Param() | ir.Capture() | ir.Local()):
             return a == b
+        case (Extent() | Special(), Extent() | Special()):
+            return a == b
         case _:
             return a is b
+
+
+def _same_index(a: ir.Expr | Dimension, b: ir.Expr | Dimension) -> bool:
+    if isinstance(a, Dimension) and isinstance(b, Dimension):
+        starts = a.start is b.start or (a.start is not None and a.start == b.start)
+        return starts and a.extent == b.extent
+    return not isinstance(a, Dimension) and not isinstance(b, Dimension) and same(a, b)
 
 
 def zero(type_: Type) -> ir.Expr:
@@ -146,6 +187,8 @@ def lift(
     match value:
         case ir.Const(value=number):
             return ("const", value.type, repr(number)), value
+        case Extent() | Special():
+            return value, value
         case ir.Capture(index=index):
             return ("capture", index), value
         case ir.MakeTuple(values=values):
@@ -155,12 +198,43 @@ def lift(
             return ("tuple", *(key for key, _ in parts)), made
         case Closure():
             return _lift_closure(value, leaves, name, active)
+        case Memory():
+            return _lift_memory(value, leaves, name)
         case Known() | Unbound() | Conflict():
             known = (id(value.value), value.key) if isinstance(value, Known) else ()
             return ("object", *known), value
         case _:
             leaves.append((name, value))
             return ("value", value.type), ir.Param(len(leaves) - 1, value.type)
+
+
+def _lift_memory(
+    memory: Memory, leaves: list[tuple[str, ir.Expr]], name: str
+) -> tuple[Hashable, Value]:
+    """Let the array specialise a function; indices and extents are passed as they are."""
+    keys: list[Hashable] = ["memory", memory.array]
+
+    def part(value: ir.Expr | None) -> ir.Expr | None:
+        if value is None:
+            keys.append(None)
+            return None
+        key, made = lift(value, leaves, f"{name}_{len(keys)}")
+        keys.append(key)
+        return _expression(made)
+
+    index: list[ir.Expr | Dimension] = []
+    for item in memory.index:
+        if isinstance(item, Dimension):
+            extent = part(item.extent)
+            assert extent is not None
+            index.append(Dimension(part(item.start), extent))
+        else:
+            made = part(item)
+            assert made is not None
+            index.append(made)
+    extents = [made for made in map(part, memory.extents) if made is not None]
+    lifted = Memory(memory.array, tuple(index), tuple(extents), part(memory.origin))
+    return tuple(keys), lifted
 
 
 def _expression(value: Value) -> ir.Expr:
