@@ -525,3 +525,27 @@ def test_spellings_of_types():
     assert type_spelling(pair, qualified=True) == "km::tuple2<km::f32, km::i64>"
     assert type_spelling(bool_, qualified=True) == "bool"
     assert type_spelling(TupleType((pair, bool_))) == "tuple2<tuple2<f32, i64>, bool>"
+
+
+# ----------------------------------------------------------------------------- conversions
+
+
+def test_an_integer_part_has_no_negative_zero(tmp_path: Path):
+    # The compiler knows that a half is no infinity of int64, and could truncate it as a float.
+    def write(f: FunctionBuilder, through: DType, to: DType) -> Expr:
+        return f.cast(f.cast(f.cast(f.param(0), through), int64), to)
+
+    forms = [(float16, float32), (float32, float32), (float64, float64), (float32, float64)]
+    values = np.array([-0.25, -0.0, 0.75, -3.5, -0.999, 7.0], np.float16)
+    expected = np.array([0.0, 0.0, 0.0, -3.0, 0.0, 7.0])
+    library = compiled(
+        tmp_path,
+        *(
+            program([("x", float16)], lambda f, a=a, b=b: write(f, a, b))  # type: ignore[misc]  # bound defaults
+            for a, b in forms
+        ),
+    )
+    for index, form in enumerate(forms):
+        got = library(index, [values])
+        assert np.array_equal(got, expected), form
+        assert np.array_equal(np.signbit(got), np.signbit(expected)), form

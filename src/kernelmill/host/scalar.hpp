@@ -144,11 +144,21 @@ KM_INL tuple3<A, B, C> choose(bool c, tuple3<A, B, C> x, tuple3<A, B, C> y) {
 
 // ---- float to integer -----------------------------------------------------------------------------------------------------
 
+// GCC turns a float that becomes an integer and a float again into a truncation, which keeps the sign of zero: -0.25 must
+// give 0.0, not -0.0.  So it may not see that a value is the integer part of another.
+#if defined(__clang__) || defined(__CUDACC__)
+#define KM_INTEGER(x) (x)
+#elif __GNUC__ >= 12
+#define KM_INTEGER(x) __builtin_assoc_barrier(x)
+#else
+#define KM_INTEGER(x) ({ auto whole_ = (x); __asm__("" : "+r"(whole_)); whole_; })
+#endif
+
 // A value that the type cannot hold becomes its lowest value before the conversion, which is then defined.
-KM_INL i32 to_i32(f32 x) { return i32(((x >= -0x1p31f) & (x < 0x1p31f)) ? x : -0x1p31f); }
-KM_INL i32 to_i32(f64 x) { return i32(((x >= -0x1p31) & (x < 0x1p31)) ? x : -0x1p31); }
-KM_INL i64 to_i64(f32 x) { return i64(((x >= -0x1p63f) & (x < 0x1p63f)) ? x : -0x1p63f); }
-KM_INL i64 to_i64(f64 x) { return i64(((x >= -0x1p63) & (x < 0x1p63)) ? x : -0x1p63); }
+KM_INL i32 to_i32(f32 x) { return KM_INTEGER(i32(((x >= -0x1p31f) & (x < 0x1p31f)) ? x : -0x1p31f)); }
+KM_INL i32 to_i32(f64 x) { return KM_INTEGER(i32(((x >= -0x1p31) & (x < 0x1p31)) ? x : -0x1p31)); }
+KM_INL i64 to_i64(f32 x) { return KM_INTEGER(i64(((x >= -0x1p63f) & (x < 0x1p63f)) ? x : -0x1p63f)); }
+KM_INL i64 to_i64(f64 x) { return KM_INTEGER(i64(((x >= -0x1p63) & (x < 0x1p63)) ? x : -0x1p63)); }
 template <class F> KM_INL u64 to_u64(F x) {
   const bool upper = (x >= F(0x1p63)) & (x < F(0x1p64));
   return u64(to_i64(upper ? x - F(0x1p63) : x)) ^ (u64(upper) << 63);
