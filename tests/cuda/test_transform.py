@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 import kernelmill as km
 from array_layouts import filled, lowered, same, shapes, views
+from cuda_arrays import OnDevice
 from kernelmill import events
-from kernelmill.errors import ArgumentError, DeviceError, NotImplementedHere, ShapeError
+from kernelmill.errors import ArgumentError, DeviceError, ShapeError
 from kernelmill.runtime import cuda
 from kernelmill.runtime.devices import available_devices
 
@@ -21,31 +22,6 @@ pytestmark = pytest.mark.cuda
 REAL = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"]
 # A tile and its neighbours, and many blocks.
 SIZES = (0, 1, 63, 1024, 4095, 4096, 4097, 100_003)
-
-
-class OnDevice:
-    """A view of a NumPy array, and the memory behind it, copied to the device."""
-
-    def __init__(self, view: np.ndarray, base: np.ndarray | None = None) -> None:
-        base = view if base is None else base
-        self.base = base
-        raw = np.ascontiguousarray(base).view(np.uint8).reshape(-1)
-        self.memory = cuda.to_device(raw if raw.size else np.zeros(1, np.uint8))
-        offset = view.__array_interface__["data"][0] - base.__array_interface__["data"][0]
-        self.__cuda_array_interface__ = {
-            "shape": view.shape,
-            "strides": view.strides,
-            "typestr": view.dtype.str,
-            "descr": view.dtype.descr,
-            "data": (int(self.memory.buffer.handle) + offset, False),
-            "version": 3,
-            "stream": 1,
-        }
-
-    def numpy(self) -> np.ndarray:
-        """The memory, as it is now."""
-        raw = self.memory.numpy()[: self.base.nbytes]
-        return raw.view(self.base.dtype).reshape(self.base.shape)
 
 
 def mixed(a: Any, b: Any) -> Any:
@@ -316,8 +292,6 @@ def test_arrays_in_different_places(torch):
 
 def test_what_is_not_served(torch):
     x = torch.ones(4, device="cuda")
-    with pytest.raises(NotImplementedHere, match="reduce has no form for CUDA in this version"):
-        km.reduce(x)
     with pytest.raises(ArgumentError, match="several of its elements share memory"):
         km.transform(x, lambda v: v, out=torch.zeros(1, device="cuda").expand(4))
     base = np.zeros(17, "u1")
@@ -329,6 +303,6 @@ def test_the_device_is_listed():
     assert available_devices()[:2] == ("cpu", "cuda:0")
     assert km.Device("cuda").backend.name == "cuda:0"
     rows = km.capabilities().find(backend="cuda")
-    assert {row.family for row in rows if row.supported} == {"transform"}
+    assert {row.family for row in rows if row.supported} == {"transform", "reduce"}
     text = km.transform.plan(OnDevice(np.ones(3)), lambda v: v).explain()
     assert "device: cuda:0" in text

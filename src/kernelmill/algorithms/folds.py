@@ -103,7 +103,9 @@ class Fold:
         value = _captured(builder, self.accumulator, captures)
         builder.return_(value if value.type == out else convert(value, out))
         leaves = list(_leaves(self.empty(), self.accumulator))
-        packed = pack_format([t for _, t in leaves]).pack(*(p for v, t in leaves for p in _parts(v, t)))
+        packed = pack_format([t for _, t in leaves]).pack(
+            *(p for v, t in leaves for p in _parts(v, t))
+        )
         return Program((builder.finish(),), tuple(captures)), packed
 
     def empty(self) -> Any:  # Any: a NumPy scalar, or a record

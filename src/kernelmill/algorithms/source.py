@@ -6,7 +6,6 @@ Which templates exist is seen in `host/` and `device/`; how an operator is print
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from kernelmill.algorithms.costs import count_flops
@@ -27,20 +26,21 @@ from kernelmill.runtime.backend import KernelSource
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kernelmill.algorithms.layout import Access, Form, Pattern
+    from kernelmill.algorithms.layout import Access, Pattern
     from kernelmill.compiler.cpp import PrintedOperator
     from kernelmill.compiler.ir import Expr
     from kernelmill.dtypes import Type
     from kernelmill.runtime.backend import Target
 
 __all__ = [
-    "FoldText",
+    "VALUE_SLOT",
     "Loop",
     "access",
+    "arguments_text",
     "assemble",
     "loop_for",
-    "reduce_source",
     "storing",
+    "text_of",
     "transform_source",
 ]
 
@@ -90,12 +90,13 @@ def assemble(
 ) -> KernelSource:
     """Return the text of a host kernel: includes, operators, structs, one exported function."""
     exported = f"KM_EXPORT void km_kernel(const km::Call* call) {{\n  {launch}\n}}\n"
-    return KernelSource(name, _text(name, templates, operators, f"{structs}\n{exported}"))
+    return KernelSource(name, text_of(name, templates, operators, f"{structs}\n{exported}"))
 
 
-def _text(
+def text_of(
     name: str, templates: Sequence[str], operators: Sequence[PrintedOperator], rest: str
 ) -> str:
+    """Return a whole text: includes, operators, and what uses them."""
     files = sorted({*templates, *(file for o in operators for file in o.includes)})
     includes = "".join(f'#include "{file}"\n' for file in files)
     body = "\n".join(operator.text for operator in operators)
@@ -127,7 +128,7 @@ def _host_transform(
     if _is_guarded(whole):
         printed.append(print_program(whole, HOST_NEAR, name="Near"))
         functor = "km::guarded<km::Op, km::Near>"
-    taken, made = _arguments(inputs), _arguments(outputs)
+    taken, made = arguments_text(inputs), arguments_text(outputs)
     return assemble(
         name,
         ["transform.hpp"],
@@ -140,7 +141,7 @@ def _host_transform(
 # Threads of a block, as device/transform.cuh has them.
 TRANSFORM_THREADS: Final = 128
 _SCATTERED: Final = 4  # elements of a thread at a time in several dimensions
-_VALUE_SLOT: Final = 16
+VALUE_SLOT: Final = 16
 _PACKET: Final = 16
 # Bytes a thread asks for at a time, and the most elements it then holds.
 _WIDTHS: Final = (16, 8, 4, 2, 1)
@@ -162,19 +163,20 @@ def _cuda_transform(
 ) -> KernelSource:
     printed = print_program(whole, CUDA)
     layout = printed.captures_layout
-    captured = 0 if layout is None else -(-layout.itemsize // _VALUE_SLOT) * _VALUE_SLOT
+    captured = 0 if layout is None else -(-layout.itemsize // VALUE_SLOT) * VALUE_SLOT
     values = sum(pattern == "by_value" for _, pattern in inputs)
-    room = max(captured + values * _VALUE_SLOT, _VALUE_SLOT)
+    room = max(captured + values * VALUE_SLOT, VALUE_SLOT)
     wide, packets = _packets(inputs, outputs, count_flops(whole))
     tile = TRANSFORM_THREADS * (wide * packets if loop == "flat" else _SCATTERED)
     rest = (
-        f"typedef km::transform<km::Op, km::in<{_arguments(inputs)}>,\n"
-        f"    km::out<{_arguments(outputs)}>, {captured}, {room}, {wide}, {packets}> Run;\n"
+        f"typedef km::transform<km::Op, km::in<{arguments_text(inputs)}>,\n"
+        f"    km::out<{arguments_text(outputs)}>, {captured}, {room}, {wide}, {packets}> Run;\n"
         f"KM_EXPORT void __launch_bounds__({TRANSFORM_THREADS})\n"
         f"km_kernel(const __grid_constant__ Run::call call) {{\n  Run::{loop}(call);\n}}\n"
     )
-    text = _text(name, ["transform.cuh"], [printed], rest)
-    return KernelSource(name, text, tile)
+    text = text_of(name, ["transform.cuh"], [printed], rest)
+    values_at = tuple(i for i, (_, pattern) in enumerate(inputs) if pattern == "by_value")
+    return KernelSource(name, text, tile, values_at)
 
 
 def _packets(
@@ -219,92 +221,8 @@ def _is_guarded(program: Program) -> bool:
     )
 
 
-# Folds that host/fold.hpp has for real numbers, with vector forms.
-_HOST_FOLDS: Final = frozenset(
-    ("add", "multiply", "minimum", "maximum", "bitwise_and", "bitwise_or", "bitwise_xor")
-)
-
-
-_HOST_TYPES: Final = frozenset(
-    f"km::{t}" for t in ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64")
-)
-
-
-@dataclass(frozen=True, slots=True)
-class FoldText:
-    """One fold of a reduction: how it combines, what it stores, and where its scalars lie.
-
-    `offset` and `tail` are the offsets in the captured block of the scalars of `combine` and of
-    `finish`, the program that applies `init` and converts to the type that is stored.
-    """
-
-    name: str
-    combine: Program
-    finish: Program
-    accumulator: DType | StructType
-    ordered: bool
-    offset: int
-    tail: int
-
-
-def reduce_source(
-    name: str,
-    form: Form,
-    inputs: Sequence[tuple[Type, Pattern]],
-    element: tuple[Program, int] | None,
-    folds: Sequence[FoldText],
-) -> KernelSource:
-    """Return the text of a reduction; `element` maps inputs to accumulators, None is identity."""
-    printed: list[PrintedOperator] = []
-    lines: list[str] = []
-    for index, fold in enumerate(folds):
-        lines += _fold_lines(index, fold, printed)
-    if element is None:
-        mapper = f"km::same<{type_spelling(inputs[0][0], qualified=True)}>"
-        built = f"{mapper}()"
-    else:
-        program, offset = element
-        printed.append(print_program(program, HOST, name="Element"))
-        lines += [
-            "struct Map : km::Element, km::mapped {",
-            "  KM_INL explicit Map(const char* packed) : km::Element(packed) {}",
-            "};",
-        ]
-        mapper, built = "Map", f"Map(packed + {offset})"
-    names = [f"Fold{i}" for i in range(len(folds))]
-    made = ", ".join([built, *(f"{n}(packed)" for n in names)])
-    launch = (
-        f"const char* packed = (const char*)call->captures;\n"
-        f"  km::reduce<km::{form}, {mapper}, km::in<{_arguments(inputs)}>, "
-        f"km::folds<{', '.join(names)}>>::run(call, {made});"
-    )
-    return assemble(name, ["reduce.hpp"], printed, launch, "\n".join(lines))
-
-
-def _fold_lines(index: int, fold: FoldText, printed: list[PrintedOperator]) -> list[str]:
-    """Return the struct of a fold; appends the operators it is made of."""
-    spelled = type_spelling(fold.accumulator, qualified=True)
-    finish = print_program(fold.finish, HOST, name=f"Finish{index}")
-    printed.append(finish)
-    if fold.name in _HOST_FOLDS and spelled in _HOST_TYPES:
-        base, start = f"km::fold::{fold.name}<{spelled}>", ""
-    else:
-        ordered = "true" if fold.ordered else "false"
-        base = f"km::Combine{index}, km::scalar_fold<{spelled}, {ordered}>"
-        start = f"km::Combine{index}(packed + {fold.offset}), "
-        printed.append(print_program(fold.combine, HOST, name=f"Combine{index}"))
-    return [
-        f"struct Fold{index} : {base} {{",
-        f"  typedef {finish.result_spelling} out;",
-        f"  km::Finish{index} last;",
-        f"  KM_INL explicit Fold{index}([[maybe_unused]] const char* packed)",
-        f"      : {start}last(packed + {fold.tail}) {{}}",
-        f"  KM_INL out finish({spelled} value) const {{ return last(value); }}",
-        "};",
-    ]
-
-
-def _arguments(operands: Sequence[tuple[Type, Access]]) -> str:
+def arguments_text(operands: Sequence[tuple[Type, Access]]) -> str:
+    """Return the template arguments that describe operands."""
     return ", ".join(
         f"km::arg<{type_spelling(type_, qualified=True)}, km::{pattern}>"
         for type_, pattern in operands

@@ -2,11 +2,12 @@
 // sequence, results, and partial results of several blocks.  How threads go over a sequence is in reduce_rows.cuh,
 // reduce_columns.cuh and reduce_ordered.cuh.
 //
-//   typedef km::reduction<Map, km::in<km::arg<T, pattern>...>, km::folds<km::fold_at<K, Fold>...>, Outputs, Captured, Bytes> Pass;
+//   typedef km::reduction<Map, km::in<km::arg<T, pattern>...>, km::folds<km::fold_at<K, Fold>...>, Outputs, Captured, Bytes, N> Pass;
 //
 // A sequence is what one result is made of.  `Map` gives one value for all folds, or a tuple of one for each of the `Outputs`;
 // fold K takes value K and stores result K.  A fold has types `acc` and `out`, a number of `lanes`, is called with two
 // accumulators, and has `finish(acc) -> out`.  `Captured` bytes of captured scalars lie before the operands given by value.
+// Passes N = 0, 1 ... of one kernel, over the same units, have their parts `apart` bytes from each other.
 #pragma once
 #include "block.cuh"
 #include "operands.cuh"
@@ -23,7 +24,7 @@ struct ReduceCall {
   i64 elements, ndim, shape[max_dims], strides[Operands][max_dims];
   char* parts;
   u32* tickets;
-  i64 kept, length, units, pieces, piece;
+  i64 kept, length, units, pieces, piece, apart;
 };
 
 // What a map of the caller's derives from, and the map that hands the one input to every fold.
@@ -80,7 +81,7 @@ struct bank : bank_of<indices_of<(int)sizeof...(F)>, F...> {
 // Parts that come one after the other, combined as adjacent pairs: a binary counter of sums.
 template <class State>
 struct pile {
-  State level[40];
+  State level[32];
   u64 count = 0;
   template <class F>
   KM_INL void push(State value, const F& fold) {
@@ -111,17 +112,18 @@ KM_INL State team_reduce(State value, const F& fold, i64 count) {
   return value;
 }
 
-template <class Map, class In, class Folds, int Outputs, int Captured, int Bytes> struct reduction;
+template <class Map, class In, class Folds, int Outputs, int Captured, int Bytes, int N = 0> struct reduction;
 
-template <class Map, class... I, class... F, int Outputs, int Captured, int Bytes>
-struct reduction<Map, in<I...>, folds<F...>, Outputs, Captured, Bytes> {
+template <class Map, class... I, class... F, int Outputs, int Captured, int Bytes, int N>
+struct reduction<Map, in<I...>, folds<F...>, Outputs, Captured, Bytes, N> {
+  typedef Map map_type;
   static constexpr int inputs = (int)sizeof...(I);
   typedef ReduceCall<inputs + Outputs, Bytes> call;
   typedef km::bank<F...> bank;
   typedef cells<typename F::acc...> state;
   typedef indices_of<inputs> every_input;
   typedef indices_of<(int)sizeof...(F)> every_fold;
-  template <int N> using taken = batch<state, N>;
+  template <int Count> using taken = batch<state, Count>;
 
   static KM_INL constexpr int lanes_of(int j) {
     constexpr int each[] = {F::lanes...};
@@ -137,44 +139,45 @@ struct reduction<Map, in<I...>, folds<F...>, Outputs, Captured, Bytes> {
 
   // ---- places
 
-  // Moves pointers to operands by what an index in dimensions first .. last - 1 moves them.
-  template <int Count, class Index>
-  static KM_INL void advance(const call& c, int from, int first, int last, Index rest, const char** at) {
-    if (first >= last) return;
+  template <int Count>
+  struct spots {
+    const char* at[Count];
+  };
+  typedef spots<inputs> place;
+  // Moves operands from .. from + Count - 1 by what an index in dimensions first .. last - 1 moves them.
+  template <class Index, int Count>
+  static KM_INL spots<Count> advance(const call& c, int from, int first, int last, Index rest, spots<Count> p) {
+    if (first >= last) return p;
     _Pragma("unroll 1") for (int d = last - 1; d > first; d--) {
       const Index extent = (Index)c.shape[d], outer = rest / extent;
       const i64 here = (i64)(rest - outer * extent);
       rest = outer;
-      KM_UNROLL_ALL for (int k = 0; k < Count; k++) at[k] += here * c.strides[from + k][d];
+      KM_UNROLL_ALL for (int k = 0; k < Count; k++) p.at[k] += here * c.strides[from + k][d];
     }
-    KM_UNROLL_ALL for (int k = 0; k < Count; k++) at[k] += (i64)rest * c.strides[from + k][first];
+    KM_UNROLL_ALL for (int k = 0; k < Count; k++) p.at[k] += (i64)rest * c.strides[from + k][first];
+    return p;
   }
   template <int Count>
-  static KM_INL void seek(const call& c, int from, int first, int last, i64 index, const char** at) {
-    if ((u64)index >> 32)
-      advance<Count, u64>(c, from, first, last, (u64)index, at);
-    else
-      advance<Count, u32>(c, from, first, last, (u32)index, at);
+  static KM_COLD spots<Count> advance_far(const call& c, int from, int first, int last, i64 index, spots<Count> p) {
+    return advance<u64>(c, from, first, last, (u64)index, p);
   }
-  struct place {
-    const char* at[inputs];
-  };
+  template <int Count>
+  static KM_INL spots<Count> seek(const call& c, int from, int first, int last, i64 index, const spots<Count>& p) {
+    if (KM_UNLIKELY((u64)index >> 32)) return advance_far(c, from, first, last, index, p);
+    return advance<u32>(c, from, first, last, (u32)index, p);
+  }
   // Where the inputs of a sequence begin.
   static KM_INL place sequence(const call& c, i64 row) {
     place p;
     KM_UNROLL_ALL for (int k = 0; k < inputs; k++) p.at[k] = c.data[k];
-    seek<inputs>(c, 0, 0, (int)c.kept, row, p.at);
-    return p;
+    return seek(c, 0, 0, (int)c.kept, row, p);
   }
   // Element i of a sequence; `last` is the dimension after the reduced ones.
   template <bool Nested>
   static KM_INL place element_of(const call& c, const place& row, int last, i64 i) {
+    if constexpr (Nested) return seek(c, 0, (int)c.kept, last, i, row);
     place p = row;
-    if constexpr (Nested) {
-      seek<inputs>(c, 0, (int)c.kept, last, i, p.at);
-    } else {
-      KM_UNROLL_ALL for (int k = 0; k < inputs; k++) p.at[k] += i * c.strides[k][(int)c.kept];
-    }
+    KM_UNROLL_ALL for (int k = 0; k < inputs; k++) p.at[k] += i * c.strides[k][(int)c.kept];
     return p;
   }
 
@@ -200,10 +203,10 @@ struct reduction<Map, in<I...>, folds<F...>, Outputs, Captured, Bytes> {
     ((at<J>(made) = result<values == 1 ? 0 : F::at, values>(value)), ...);
     return made;
   }
-  template <int N>
-  static KM_INL taken<N> map_all(const Map& map, const batch<typename I::type, N>&... from) {
-    taken<N> made;
-    KM_UNROLL_ALL for (int n = 0; n < N; n++) made.item[n] = spread(map(from.item[n]...), every_fold());
+  template <int Count>
+  static KM_INL taken<Count> map_all(const Map& map, const batch<typename I::type, Count>&... from) {
+    taken<Count> made;
+    KM_UNROLL_ALL for (int n = 0; n < Count; n++) made.item[n] = spread(map(from.item[n]...), every_fold());
     return made;
   }
   template <int V, int U, int... K>
@@ -249,30 +252,30 @@ struct reduction<Map, in<I...>, folds<F...>, Outputs, Captured, Bytes> {
   // ---- results
 
   template <int... J>
-  static KM_INL void store_at(const call& c, const bank& fold, const state& made, const char* const* to, indices<J...>) {
-    (element<typename F::fold::out>::store((char*)to[F::at], fold_of<J>(fold).finish(at<J>(made))), ...);
+  static KM_INL void store_at(const bank& fold, const state& made, const spots<Outputs>& to, indices<J...>) {
+    (element<typename F::fold::out>::store((char*)to.at[F::at], fold_of<J>(fold).finish(at<J>(made))), ...);
   }
   // The result of a sequence, in column `column` of it where there are columns.
   static KM_INL void store(const call& c, const bank& fold, const state& made, i64 row, i64 column = 0) {
-    const char* to[Outputs];
+    spots<Outputs> to;
     const int inner = (int)c.ndim - 1;
-    KM_UNROLL_ALL for (int k = 0; k < Outputs; k++) to[k] = c.data[inputs + k] + column * c.strides[inputs + k][inner];
-    seek<Outputs>(c, inputs, 0, (int)c.kept, row, to);
-    store_at(c, fold, made, to, every_fold());
+    KM_UNROLL_ALL for (int k = 0; k < Outputs; k++) to.at[k] = c.data[inputs + k] + column * c.strides[inputs + k][inner];
+    store_at(fold, made, seek(c, inputs, 0, (int)c.kept, row, to), every_fold());
   }
 
   // ---- several pieces of one unit
 
   static KM_INL state* part(const call& c, i64 unit, i64 piece, int width = 1) {
-    return (state*)c.parts + (unit * c.pieces + piece) * width;
+    return (state*)(c.parts + N * c.apart) + (unit * c.pieces + piece) * width;
   }
   // Whether this block is the last one of a unit; every thread has written its part before.
   static KM_INL bool is_last(const call& c, i64 unit) {
     __shared__ bool last;
     block_barrier();
     if (threadIdx.x == 0) {
-      last = atomic_add<acquire_release>(c.tickets + unit, 1u) + 1 == (u32)c.pieces;
-      if (last) atomic_store<relaxed>(c.tickets + unit, 0u);
+      u32* ticket = c.tickets + N * c.units + unit;
+      last = atomic_add<acquire_release>(ticket, 1u) + 1 == (u32)c.pieces;
+      if (last) atomic_store<relaxed>(ticket, 0u);
     }
     block_barrier();
     return last;

@@ -13,6 +13,7 @@ struct columns : Pass {
   using typename Pass::call;
   using typename Pass::place;
   using typename Pass::state;
+  typedef typename Pass::map_type Map;
   static constexpr int width = X * V, run = 16;
   typedef typename Pass::every_fold every_fold;
 
@@ -44,7 +45,7 @@ struct columns : Pass {
     return p;
   }
   // The thread's columns in each of N rows, `step` apart; where there is no such column, the last one again.
-  template <int N, class Map>
+  template <int N>
   static KM_INL auto some(const call& c, const Map& map, const place& at, const spot& s, i64 first, i64 step) {
     if (s.packets) {
       place from[N];
@@ -141,7 +142,6 @@ struct columns : Pass {
   static KM_INL void halve_all(const bank& fold, state* acc, int y, i64 n, indices<J...>) {
     (halve<J>(fold, acc, y, n), ...);
   }
-  template <class Map>
   static KM_INL void sweep(const call& c, const Map& map, const bank& fold, const place& at, const spot& s, i64 low, i64 high,
                            state* acc) {
     bool seed = true;
@@ -165,7 +165,6 @@ struct columns : Pass {
     }
     halve_all(fold, acc, s.y, high - low, every_fold());
   }
-  template <class Map>
   static KM_INL void blocks(const call& c) {
     __shared__ shared room;
     const Map map(c.captures);
@@ -184,7 +183,6 @@ struct columns : Pass {
 
   // ---- ordered operators: thread y takes the run y of each Y runs; pieces are a power of two times so many
 
-  template <class Map>
   static KM_INL void run_of(const call& c, const Map& map, const bank& fold, const place& at, const spot& s, i64 first, i64 end,
                             state* acc) {
     constexpr int many = 4;
@@ -197,7 +195,6 @@ struct columns : Pass {
     _Pragma("unroll 1") for (; i + many <= end; i += many) feed_rows(some<many>(c, map, at, s, i, 1), many);
     _Pragma("unroll 1") for (; i < end; i++) feed_rows(some<1>(c, map, at, s, i, 1), 1);
   }
-  template <class Map>
   static KM_INL void ordered(const call& c) {
     __shared__ shared room;
     const Map map(c.captures);

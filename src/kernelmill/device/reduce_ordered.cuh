@@ -14,9 +14,9 @@ struct ordered_rows : Pass {
   using typename Pass::call;
   using typename Pass::place;
   using typename Pass::state;
+  typedef typename Pass::map_type Map;
 
   // Elements first .. end - 1, at most a run of them, from left to right.
-  template <class Map>
   static KM_INL state run(const call& c, const Map& map, const bank& fold, const place& row, i64 first, i64 end, bool packets) {
     if (packets && first + run_elements <= end) {
       auto all = Pass::template elements<Nested, V, run_elements / V>(c, map, row, first, V);
@@ -29,7 +29,7 @@ struct ordered_rows : Pass {
     return made;
   }
   // Combines low .. high - 1: T threads take a run each, and `join(value, runs)` their results.  Valid in the first thread.
-  template <int T, class Map, class Join>
+  template <int T, class Join>
   static KM_INL state tiles(const call& c, const Map& map, const bank& fold, const place& row, i64 low, i64 high, int t,
                             const Join& join) {
     constexpr int tile = T * run_elements;
@@ -47,7 +47,7 @@ struct ordered_rows : Pass {
   }
 
   // A block for each piece of a sequence; a piece is a power of two times the runs of all threads.
-  template <class Map, int T>
+  template <int T>
   static KM_INL void blocks(const call& c) {
     __shared__ block_storage<state, T> storage;
     const Map map(c.captures);
@@ -64,7 +64,7 @@ struct ordered_rows : Pass {
   }
 
   // T neighbouring lanes for each sequence.
-  template <class Map, int Threads, int T>
+  template <int Threads, int T>
   static KM_INL void teams(const call& c) {
     const Map map(c.captures);
     const bank fold(c.captures);

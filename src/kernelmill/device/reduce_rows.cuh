@@ -12,9 +12,10 @@ struct rows : Pass {
   using typename Pass::call;
   using typename Pass::place;
   using typename Pass::state;
+  typedef typename Pass::map_type Map;
 
   // Packets of W neighbours, U of them at a time: first, first + step ... before `end`.  Whether there was one.
-  template <class Map, int W, int N>
+  template <int W, int N>
   static KM_INL bool sweep(const call& c, const Map& map, const bank& fold, const place& row, i64 first, i64 step, i64 end,
                            state& total) {
     state acc[W];
@@ -45,7 +46,6 @@ struct rows : Pass {
 
   // What thread t of T has of the elements low .. high - 1, and of how many threads that holds, the first ones.  `low` is a
   // multiple of V.  The packets of this piece are those from `first` on, `step` apart; `rest`: also the elements after them.
-  template <class Map>
   static KM_INL i64 share(const call& c, const Map& map, const bank& fold, const place& row, i64 low, i64 high, i64 piece,
                           i64 stride, int t, int T, bool rest, state& total) {
     const bool packets = Pass::template packets_fit<Nested, V>(c, row);
@@ -53,9 +53,9 @@ struct rows : Pass {
     const i64 first = low + (piece * T + t) * wide, step = stride * T * wide;
     bool any;
     if (packets)
-      any = sweep<Map, V, U>(c, map, fold, row, first, step, high, total);
+      any = sweep<V, U>(c, map, fold, row, first, step, high, total);
     else
-      any = sweep<Map, 1, (V * U > 8 ? 8 : V * U)>(c, map, fold, row, first, step, high, total);
+      any = sweep<1, (V * U > 8 ? 8 : V * U)>(c, map, fold, row, first, step, high, total);
     const i64 whole = (high - low) / wide, left = rest ? high - low - whole * wide : 0;
     if (t < left) {
       const state one = Pass::template elements<Nested, 1, 1>(c, map, row, low + whole * wide + t, 1).item[0];
@@ -65,7 +65,7 @@ struct rows : Pass {
   }
 
   // A block for each piece of a sequence: the pieces follow each other, or take turns where `piece` is 0.
-  template <class Map, int T>
+  template <int T>
   static KM_INL void blocks(const call& c) {
     __shared__ block_storage<state, T> storage;
     const Map map(c.captures);
@@ -87,7 +87,7 @@ struct rows : Pass {
   }
 
   // T neighbouring lanes for each sequence.
-  template <class Map, int Threads, int T>
+  template <int Threads, int T>
   static KM_INL void teams(const call& c) {
     const Map map(c.captures);
     const bank fold(c.captures);
@@ -131,7 +131,6 @@ struct rows : Pass {
     (halve<J>(fold, acc, lane, n), ...);
   }
   // The result of a chunk, for which a whole warp calls, in lane 0.
-  template <class Map>
   static KM_INL state chunk_of(const call& c, const Map& map, const bank& fold, const place& row, i64 low, i64 high) {
     constexpr int many = 8;
     const int lane = (int)lane_id();
@@ -154,7 +153,7 @@ struct rows : Pass {
   }
 
   // A warp for each sequence, of at most one chunk.
-  template <class Map, int Threads>
+  template <int Threads>
   static KM_INL void tree_teams(const call& c) {
     const Map map(c.captures);
     const bank fold(c.captures);
@@ -167,7 +166,7 @@ struct rows : Pass {
     }
   }
   // A warp for each chunk; a piece is as many chunks as a block has warps.
-  template <class Map, int Threads>
+  template <int Threads>
   static KM_INL void tree_blocks(const call& c) {
     __shared__ block_storage<state, Threads> storage;
     const Map map(c.captures);

@@ -41,6 +41,7 @@ class CpuBackend:
     name: str = "cpu"
     target: Target = "host"
     families: tuple[str, ...] = FAMILIES
+    multiprocessors: int = 1
 
     def build(self, source: KernelSource) -> Kernel:
         """Compile and load a kernel, or take it from the cache."""

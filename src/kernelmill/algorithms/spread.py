@@ -1,0 +1,242 @@
+"""How a reduction is spread over a device: which loops, how many threads, pieces and blocks.
+
+Only arithmetic: the loops are in `device/reduce*.cuh`, the text that names them in
+`source_reduce.py`. Everything here depends on types, shape and chip alone, so that the same call
+on the same chip combines in the same order.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from kernelmill.runtime.backend import Grid
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelmill.algorithms.layout import Access, ReductionLayout
+
+__all__ = ["CHUNK", "Order", "Spread", "grid_of", "orders_of", "spread_of", "state_bytes"]
+
+# Any fixed order; that of the reduction tree with its lanes; that of the elements.
+Order: TypeAlias = Literal["free", "tree", "ordered"]
+Loops: TypeAlias = Literal["blocks", "teams", "columns"]
+
+# The numbers of docs/reference/reduction-tree.md.
+CHUNK: Final = 16384
+_RUN: Final = 16
+_WARP: Final = 32
+_PACKET: Final = 16
+# Threads of a block that several sequences share, or several columns; of one that has its own.
+_SHARING: Final = 256
+_ALONE: Final = 512
+# Threads that a multiprocessor keeps.
+_RESIDENT: Final = 2048
+# The most packets of one thread, from where on a row has more threads; the most bytes of results
+# that a thread keeps, and a block exchanges.
+_MOST_PACKETS: Final = 32
+_KEPT: Final = 64
+_EXCHANGED: Final = 32 << 10
+# Bytes that a thread asks for at a time; the most neighbours, and bytes of values made of them.
+_ASKED: Final = 64
+_HELD: Final = 16
+_HELD_BYTES: Final = 256
+_STATE_ALIGNMENT: Final = 16
+_MOST_BLOCKS: Final = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The loops of a kernel: what its text depends on besides operators and operands.
+
+    `orders` are those of its passes; `threads` make a block, `team` of them share a sequence, or
+    lie side by side over columns; a thread takes `unroll` packets of `packet` neighbours at a time.
+    """
+
+    loops: Loops
+    orders: tuple[Order, ...]
+    threads: int
+    team: int
+    packet: int
+    unroll: int
+    nested: bool
+
+
+def orders_of(folds: Sequence[tuple[bool, bool]], *, as_tree: bool) -> tuple[Order, ...]:
+    """Return the order of each pass over the elements.
+
+    `folds` says of each whether it is ordered, and whether any order gives its bits; `as_tree` asks
+    for the bits of the reduction tree. Ordered passes give them always, and serve any fold.
+    """
+    ordered = any(o for o, _ in folds)
+    lanes = as_tree and not all(o or exact for o, exact in folds)
+    if ordered:
+        return ("tree", "ordered") if lanes else ("ordered",)
+    return ("tree",) if lanes else ("free",)
+
+
+def spread_of(
+    layout: ReductionLayout,
+    inputs: Sequence[tuple[int, Access]],
+    states: Sequence[int],
+    orders: tuple[Order, ...],
+    multiprocessors: int,
+) -> Spread:
+    """Choose the loops for a layout.
+
+    `inputs` are itemsize and access of each input, `states` the bytes of accumulators of each pass.
+    """
+    if layout.form == "columns":
+        return _columns(layout, inputs, max(states), orders)
+    rows, length = _rows(layout)
+    packet = _packet(inputs, max(states)) if "tree" not in orders else 1
+    unroll = _unroll(packet, inputs, max(states))
+    if "tree" in orders:
+        team = _WARP if length <= CHUNK else _SHARING
+    elif orders[0] == "ordered":
+        team = _ordered_team(rows, length, multiprocessors)
+    else:
+        team = _team(rows, -(-length // packet), unroll, multiprocessors)
+    loops: Loops = "teams" if team <= _WARP else "blocks"
+    threads = _SHARING if loops == "teams" else team
+    return Spread(loops, orders, threads, team, packet, unroll, layout.form == "runs")
+
+
+def _rows(layout: ReductionLayout) -> tuple[int, int]:
+    """Return how many sequences there are, and their length."""
+    shape, kept = layout.shape, layout.kept
+    return math.prod(shape[:kept]), math.prod(shape[kept:])
+
+
+def _packet(inputs: Sequence[tuple[int, Access]], state: int) -> int:
+    """Return how many neighbours a thread takes by one access, a power of two."""
+    sizes = [size for size, pattern in inputs if pattern == "contiguous"]
+    if not sizes:
+        return 1
+    wide = _HELD
+    while wide > 1 and (wide * max(sizes) > _PACKET or wide * state > 2 * _KEPT):
+        wide //= 2
+    return wide
+
+
+def _unroll(packet: int, inputs: Sequence[tuple[int, Access]], state: int) -> int:
+    """Return how many packets a thread asks for before it uses the first."""
+    taken = sum(size for size, pattern in inputs if pattern in ("contiguous", "strided"))
+    most = min(_ASKED // max(1, packet * taken), _HELD_BYTES // (packet * state), 8)
+    return 1 << (max(1, most).bit_length() - 1)
+
+
+def _ordered_team(rows: int, length: int, multiprocessors: int) -> int:
+    """Return how many threads share a sequence, each with a run of it at a time."""
+    if length <= _RUN:
+        return 1
+    alone = length <= _RUN * _WARP or rows >= multiprocessors * _RESIDENT // _WARP
+    return _WARP if alone else _SHARING
+
+
+def _team(rows: int, packets: int, unroll: int, multiprocessors: int) -> int:
+    """Return how many threads share a sequence: some of a warp, or whole blocks."""
+    threads = multiprocessors * _RESIDENT // max(1, rows)
+    wanted = min(packets // unroll, max(threads, packets // _MOST_PACKETS))
+    for team, most in ((1, 2), (8, 16), (_WARP, 128), (_SHARING, _SHARING)):
+        if wanted <= most:
+            return team
+    return _ALONE
+
+
+def _columns(
+    layout: ReductionLayout,
+    inputs: Sequence[tuple[int, Access]],
+    state: int,
+    orders: tuple[Order, ...],
+) -> Spread:
+    extent = layout.shape[-1]
+    packet = min(_packet(inputs, state), 4)
+    if "tree" in orders and state > 8:  # noqa: PLR2004 - 64 lanes of more would not fit a thread
+        packet = 1
+    while packet > 1 and packet * 8 > extent:
+        packet //= 2
+    across = 8
+    while across < _WARP and across * packet < extent:
+        across *= 2
+    threads = _SHARING
+    while threads > 1 and threads * packet * state > _EXCHANGED:
+        threads //= 2
+    across = min(across, threads)
+    nested = len(layout.shape) - layout.kept > 2  # noqa: PLR2004 - one reduced, and the columns
+    return Spread("columns", orders, threads, across, packet, 4, nested)
+
+
+# --------------------------------------------------------------------------------------- launch
+
+
+def grid_of(
+    spread: Spread, layout: ReductionLayout, states: Sequence[int], multiprocessors: int
+) -> Grid:
+    """Return the blocks of a launch and the pieces that sequences are cut into."""
+    if spread.loops == "columns":
+        width = spread.team * spread.packet
+        length = math.prod(layout.shape[layout.kept : -1])
+        units = math.prod(layout.shape[: layout.kept]) * -(-layout.shape[-1] // width)
+        piece = _piece_of_columns(spread, units, length, multiprocessors)
+    else:
+        width = 1
+        units, length = _rows(layout)
+        piece = _piece_of_rows(spread, units, length, multiprocessors)
+    if spread.loops == "teams":
+        blocks, pieces = -(-units * spread.team // spread.threads), 1
+    else:
+        pieces = max(1, -(-length // max(1, piece)))
+        blocks = units * pieces
+    parts = [_whole(units * pieces * width * state) for state in states] if pieces > 1 else [0]
+    return Grid(
+        blocks=min(blocks, _MOST_BLOCKS),
+        threads=spread.threads,
+        numbers=(layout.kept, length, units, pieces, piece, max(parts)),
+        parts=max(parts) * len(parts),
+        tickets=units * len(states) if pieces > 1 else 0,
+    )
+
+
+def _whole(nbytes: int) -> int:
+    return -(-nbytes // 256) * 256
+
+
+def _piece_of_rows(spread: Spread, units: int, length: int, multiprocessors: int) -> int:
+    if spread.loops == "teams":
+        return length
+    if "tree" in spread.orders:
+        return CHUNK * (spread.threads // _WARP)
+    if spread.orders[0] == "ordered":
+        return _doubled(_RUN * spread.threads, units, length, 8 * multiprocessors)
+    step = spread.threads * spread.packet
+    most = max(1, _RESIDENT // spread.threads * multiprocessors // max(1, units))
+    pieces = max(1, min(length // (step * spread.unroll), most))
+    return -(-length // (pieces * step)) * step
+
+
+def _piece_of_columns(spread: Spread, units: int, length: int, multiprocessors: int) -> int:
+    beside = spread.threads // spread.team
+    if "tree" in spread.orders:
+        return CHUNK
+    most = 8 * multiprocessors
+    if spread.orders[0] == "ordered":
+        return _doubled(_RUN * beside, units, length, most)
+    pieces = max(1, min(length // (beside * spread.unroll * 2), most // max(1, units)))
+    return -(-length // pieces)
+
+
+def _doubled(piece: int, units: int, length: int, most: int) -> int:
+    """Return a piece, doubled until there are no more than so many of them."""
+    while units * -(-length // piece) > most and piece < length:
+        piece *= 2
+    return piece
+
+
+def state_bytes(accumulators: Sequence[int]) -> int:
+    """Return the most bytes that accumulators of these sizes take side by side."""
+    if len(accumulators) == 1:
+        return accumulators[0]
+    return sum(-(-n // _STATE_ALIGNMENT) * _STATE_ALIGNMENT for n in accumulators)
