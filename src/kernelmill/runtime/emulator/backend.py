@@ -48,7 +48,7 @@ class EmulatorBackend:
 
     name: str = "emulator"
     target: Target = "cuda"
-    families: tuple[str, ...] = ("transform",)
+    families: tuple[str, ...] = ("transform", "reduce")
     multiprocessors: int = 4
     _loaded: dict[str, EmulatedKernel] = field(default_factory=dict, repr=False)
 
