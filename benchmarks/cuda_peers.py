@@ -109,7 +109,7 @@ def case_of(work: Work) -> Case:
         else:
             skipped[name] = made
     if work.elements >= _COPY_FROM:
-        found.append(timing.copy_of(work.bytes, launches, work.sets))
+        found.append(timing.copy_of(work.bytes, launches))
 
     def error(contender: Contender) -> float:
         first = sets[0]

@@ -163,8 +163,9 @@ def _raw_scale(dtype: str) -> Any:
         kind = _C_TYPES[dtype]
         include = "#include <cuda_fp16.h>\n" if dtype == "float16" else ""
         text = (
-            f'{include}extern "C" __device__ void scale(void* x, void* z) {{\n'
-            f"  *({kind}*)z = {kind}(2) * *({kind}*)x + {kind}(1);\n}}\n"
+            f"{include}typedef {kind} T;\n"
+            'extern "C" __device__ void scale(void* x, void* z) {\n'
+            "  *(T*)z = T(2) * *(T*)x + T(1);\n}\n"
         )
         _RAW[dtype] = RawOp(ltoir=Program(text, name="scale.cu").compile("ltoir").code,
                             name="scale")  # fmt: skip

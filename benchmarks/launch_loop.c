@@ -1,4 +1,5 @@
 /* The floor of a launch: the driver called in a loop, without Python. Used by cuda_host.py. */
+#define _POSIX_C_SOURCE 199309L
 #include <time.h>
 
 /* CUlaunchConfig of the driver. */

@@ -208,7 +208,7 @@ def no_gpu(monkeypatch):
     monkeypatch.setattr(
         cuda_timing,
         "copy_of",
-        lambda nbytes, launches, sets: contender(COPY, [int], launches, compared=False),
+        lambda nbytes, launches: contender(COPY, [int], launches, compared=False),
     )
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr(cuda_peers, "_MODULES", dict.fromkeys(cuda_peers._MODULES, "not.there"))
