@@ -76,6 +76,7 @@ if TYPE_CHECKING:
         ShapeError,
         ToolchainError,
     )
+    from kernelmill.inspection import inspect
     from kernelmill.runtime.cuda import (  # noqa: F401 - not starred, see _FROM_EXTRAS
         Buffer,
         Event,
@@ -163,6 +164,7 @@ _HOMES: Final = {
         "ShapeError",
         "ToolchainError",
     ),
+    "kernelmill.inspection": ("inspect",),
     "kernelmill.runtime.cuda": ("Buffer", "Event", "MemoryResource", "Stream"),
     "kernelmill.runtime.cuda.arguments": ("Pointer",),
     "kernelmill.runtime.cuda.arrays": ("to_device",),
@@ -227,6 +229,7 @@ __all__ = [
     "float32",
     "float64",
     "fma",
+    "inspect",
     "int8",
     "int16",
     "int32",

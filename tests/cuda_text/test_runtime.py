@@ -56,6 +56,7 @@ def test_without_the_extra_the_pip_line_is_named(install, monkeypatch):
         cuda.cuda_device()
     assert caught.value.hint.startswith("pip install 'kernelmill[cuda13]'")
     monkeypatch.setitem(sys.modules, "cuda.core", None)
+    monkeypatch.delitem(vars(cuda), "Stream", raising=False)
     with pytest.raises(MissingExtraError):
         cuda.Stream
 

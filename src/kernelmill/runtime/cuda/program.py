@@ -255,7 +255,7 @@ class ObjectCode:
         """
         symbol = self.image.symbols.get(name, name)
         with translated(f"load kernel {name!r} from {self!r}"):
-            return Kernel(self.load().get_kernel(symbol), name, signature)
+            return Kernel(self.load().get_kernel(symbol), name, signature, self)
 
     def load(self) -> Any:  # Any: cuda.core.ObjectCode
         """Return cuda.core's object code; never print it."""
@@ -377,6 +377,8 @@ class Kernel:
         What it is called in messages.
     signature
         Types of its arguments, or None.
+    code
+        The object code that it is from, where that is known.
 
     Examples
     --------
@@ -386,12 +388,16 @@ class Kernel:
     ...     return kernel.attributes().registers, kernel.occupancy(256)
     """
 
-    __slots__ = ("_parameters", "core", "handle", "name", "prepared", "signature", "spare")
+    __slots__ = ("_parameters", "code", "core", "handle", "name", "prepared", "signature", "spare")
 
     def __init__(
-        self, core: Any, name: str, signature: Sequence[Type] | None = None
-    ) -> None:  # Any: cuda.core.Kernel
-        self.core, self.name = core, name
+        self,
+        core: Any,  # Any: cuda.core.Kernel
+        name: str,
+        signature: Sequence[Type] | None = None,
+        code: ObjectCode | None = None,
+    ) -> None:
+        self.core, self.name, self.code = core, name, code
         self.handle = int(core.handle)
         self.signature = None if signature is None else tuple(signature)
         self._parameters: tuple[tuple[int, int], ...] | None = None
