@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from kernelmill.runtime.emulator.backend import EmulatorBackend
     from kernelmill.runtime.emulator.program import EmulatedCode, EmulatedKernel, compile_emulated
+    from kernelmill.runtime.emulator.programs import run_program
     from kernelmill.runtime.emulator.schedule import Schedule, current_schedule, scheduled
     from kernelmill.runtime.emulator.templates import emulator_headers
 
@@ -23,12 +24,14 @@ __all__ = [
     "compile_emulated",
     "current_schedule",
     "emulator_headers",
+    "run_program",
     "scheduled",
 ]
 
 _HOMES: Final = {
     "backend": ("EmulatorBackend",),
     "program": ("EmulatedCode", "EmulatedKernel", "compile_emulated"),
+    "programs": ("run_program",),
     "schedule": ("Schedule", "current_schedule", "scheduled"),
     "templates": ("emulator_headers",),
 }

@@ -105,3 +105,36 @@ KM_EMU_INLINE void __threadfence_block() { km_emu_fence(0); }
 KM_EMU_INLINE void __threadfence() { km_emu_fence(1); }
 KM_EMU_INLINE void __threadfence_system() { km_emu_fence(2); }
 KM_EMU_INLINE void __nanosleep(unsigned) { km_emu_yield(); }
+
+// ---- the built-ins of NVRTC: order and scope are checked by no one here ------------------------------------------------------
+
+enum { __NV_ATOMIC_RELAXED, __NV_ATOMIC_CONSUME, __NV_ATOMIC_ACQUIRE, __NV_ATOMIC_RELEASE, __NV_ATOMIC_ACQ_REL, __NV_ATOMIC_SEQ_CST };
+enum {
+  __NV_THREAD_SCOPE_THREAD,
+  __NV_THREAD_SCOPE_BLOCK,
+  __NV_THREAD_SCOPE_CLUSTER,
+  __NV_THREAD_SCOPE_DEVICE,
+  __NV_THREAD_SCOPE_SYSTEM
+};
+template <class T> KM_EMU_INLINE T __nv_atomic_load_n(const T* from, int, int = 0) { return km_emu::load(from); }
+template <class T> KM_EMU_INLINE void __nv_atomic_store_n(T* to, km_emu::exactly<T> value, int, int = 0) {
+  km_emu::store(to, value);
+}
+template <class T> KM_EMU_INLINE T __nv_atomic_exchange_n(T* at, km_emu::exactly<T> value, int, int = 0) {
+  return atomicExch(at, value);
+}
+template <class T>
+KM_EMU_INLINE bool __nv_atomic_compare_exchange_n(T* at, T* expected, km_emu::exactly<T> value, bool, int, int, int = 0) {
+  return km_emu::exchange_if(at, *expected, value);
+}
+#define KM_EMU_FETCH(name, function) \
+  template <class T> KM_EMU_INLINE T name(T* at, km_emu::exactly<T> value, int, int = 0) { return function(at, value); }
+KM_EMU_FETCH(__nv_atomic_fetch_add, atomicAdd)
+KM_EMU_FETCH(__nv_atomic_fetch_sub, atomicSub)
+KM_EMU_FETCH(__nv_atomic_fetch_min, atomicMin)
+KM_EMU_FETCH(__nv_atomic_fetch_max, atomicMax)
+KM_EMU_FETCH(__nv_atomic_fetch_and, atomicAnd)
+KM_EMU_FETCH(__nv_atomic_fetch_or, atomicOr)
+KM_EMU_FETCH(__nv_atomic_fetch_xor, atomicXor)
+#undef KM_EMU_FETCH
+KM_EMU_INLINE void __nv_atomic_thread_fence(int, int) { km_emu_fence(1); }

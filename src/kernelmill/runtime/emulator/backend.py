@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from kernelmill.errors import ArgumentError
 from kernelmill.runtime.backend import Kernel
 from kernelmill.runtime.emulator.build import Request, build_program
 from kernelmill.runtime.emulator.launches import start
@@ -79,7 +78,6 @@ class EmulatorBackend:
         DeviceError
             The kernel trapped or came to a standstill.
         """
-        _check_alignment(launch)
         elements = math.prod(launch.shape)
         grid, extra = launch.grid, _NO_NUMBERS
         if grid is None:
@@ -103,16 +101,6 @@ class EmulatorBackend:
 
     def allocator(self, direct: Direct) -> Allocator | None:
         """Return None, as there is no launcher."""
-
-
-def _check_alignment(launch: Launch) -> None:
-    for view in launch.views:
-        if not view.is_aligned:
-            raise ArgumentError(
-                f"an array is at address {view.ptr:#x} with strides {view.strides}: a device "
-                f"reads {view.dtype} only at multiples of {view.dtype.alignment}",
-                hint="pass a copy of it",
-            )
 
 
 def _aligned(buffer: ctypes.Array[ctypes.c_char]) -> int:

@@ -40,6 +40,10 @@ _KERNEL_FLAGS: Final = (
     "-Wno-attributes",
     "-Wl,-z,undefs",
 )
+# A text that says `volatile` calls the runtime at every branch.
+_SPIN_FLAGS: Final = ("-fsanitize-coverage=trace-pc", "-DKM_EMU_SPIN")
+# The loader finds `main` among the symbols of the library.
+_PROGRAM_FLAGS: Final = ("-fvisibility=default",)
 _RUNTIME_FLAGS: Final = ("-O2", "-Wl,-z,nodelete")
 _LOCK: Final = threading.Lock()
 _NONE: Final[Mapping[str, str]] = {}
@@ -87,7 +91,8 @@ class Request:
         """Return the compiler's options."""
         contract = "-ffp-contract=fast" if self.contract else "-ffp-contract=off"
         macro = ("-DKM_EMU_CONTRACT",) if self.contract else ()
-        return (*_KERNEL_FLAGS, f"-std={self.std}", contract, *macro)
+        program = _PROGRAM_FLAGS if self.program else ()
+        return (*_KERNEL_FLAGS, f"-std={self.std}", contract, *macro, *program)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +150,13 @@ def _compile(request: Request, compiler: HostCompiler, march: str, directory: Pa
         headers=request.headers,
         directories=request.include_dirs,
         defines=request.defines,
+        program=request.program,
     )
     include = directory / "include"
     for name, body in sources.files.items():
         (include / name).parent.mkdir(parents=True, exist_ok=True)
         (include / name).write_text(body, encoding="utf-8")
-    numbers = _numbers(sources.kernels, request.expressions)
+    numbers = {} if request.program else _numbers(sources.kernels, request.expressions)
     text = sources.text + _entries(numbers)
     try:
         made = compile_shared(
@@ -159,7 +165,7 @@ def _compile(request: Request, compiler: HostCompiler, march: str, directory: Pa
             compiler=compiler,
             march=march,
             include_dirs=(include, HERE.parent, SHIMS),
-            extra=request.flags(),
+            extra=(*request.flags(), *(_SPIN_FLAGS if sources.spins else ())),
         )
     except CompileError as error:
         if str(directory) in error.hint:  # what is there is gone when the user reads this

@@ -2,6 +2,7 @@
 // a host compiler has.
 #pragma once
 #include "device.hpp"
+#include "half_bits.hpp"
 
 #define KM_INL __device__ __forceinline__
 #define KM_HOT __device__ __attribute__((noinline))
@@ -47,33 +48,12 @@ KM_INL To bit_cast(const From& value) {
   return __builtin_bit_cast(To, value);
 }
 
-// ---- half precision, as the chip converts: every NaN becomes one and the same ---------------------------------------------
+// ---- half precision ----------------------------------------------------------------------------------------------------
 
-KM_INL u16 f16_bits_of(f32 value) {
-  const u32 x = bit_cast<u32>(value), sign = (x >> 16) & 0x8000u, a = x & 0x7fffffffu;
-  const u32 normal = (a + 0xc8000fffu + ((a >> 13) & 1u)) >> 13;
-  const u32 tiny = bit_cast<u32>(bit_cast<f32>(a) + 0.5f) - 0x3f000000u;
-  const u32 finite = a < 0x38800000u ? tiny : normal;
-  if (a > 0x7f800000u) return 0x7fff;
-  return (u16)(sign | (a >= 0x47800000u ? 0x7c00u : finite));
-}
-// By way of float32 rounded to odd, after which a second rounding gives the nearest.
-KM_INL u16 f16_bits_of(f64 value) {
-  const f32 near = (f32)value;
-  const f64 got = near < 0 ? -(f64)near : (f64)near, size = value < 0 ? -value : value;
-  const u32 cut = bit_cast<u32>(near) - (got > size ? 1u : 0u);
-  return f16_bits_of(bit_cast<f32>(value != value ? 0x7fc00000u : cut | (got != size ? 1u : 0u)));
-}
-KM_INL f32 f32_of_f16_bits(u16 half) {
-  const u32 a = (half & 0x7fffu) << 13;
-  const u32 finite = bit_cast<u32>(bit_cast<f32>(a) * bit_cast<f32>(0x77800000u));
-  const u32 magnitude = a >= 0x0f800000u ? (a > 0x0f800000u ? 0x7fffffffu : 0x7f800000u) : finite;
-  return bit_cast<f32>((u32)(half & 0x8000u) << 16 | magnitude);
-}
-KM_INL u16 bf16_bits_of(f32 value) {
-  const u32 x = bit_cast<u32>(value), nearest = (x + 0x7fffu + ((x >> 16) & 1u)) >> 16;
-  return (u16)((x & 0x7fffffffu) > 0x7f800000u ? 0x7fffu : nearest);
-}
+KM_INL u16 f16_bits_of(f32 value) { return km_emu::half_bits(value); }
+KM_INL u16 f16_bits_of(f64 value) { return km_emu::half_bits(value); }
+KM_INL f32 f32_of_f16_bits(u16 half) { return km_emu::float_of_half_bits(half); }
+KM_INL u16 bf16_bits_of(f32 value) { return km_emu::brain_bits(value); }
 
 // ---- where a thread is, barriers, votes --------------------------------------------------------------------------------------
 

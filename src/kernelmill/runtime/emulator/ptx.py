@@ -21,6 +21,12 @@ _AT: Final = r"\[%(?:\d+)(?:\+0)?\]"
 _SCOPE: Final = r"(?:\.(?:cta|cluster|gpu|sys))?"
 _SPACE: Final = r"(?:\.global|\.shared(?:::cta)?)?"
 _CACHE: Final = r"(?:\.(?:cs|cg|ca|cv|wb|wt|lu|nc|L1::\w+|L2::\w+))*"
+_ORDER: Final = r"(?:\.(?P<order>volatile|relaxed|acquire|release|weak))?"
+_UPDATE_ORDER: Final = r"(?:\.(?:relaxed|acquire|release|acq_rel))?"
+_UPDATE: Final = rf"(?:red|atom){_UPDATE_ORDER}"
+_OPERATION: Final = (
+    rf"{_SCOPE}{_SPACE}\.(?P<op>or|and|xor|add|min|max|exch)\.(?P<type>[bus](?:32|64)|f(?:32|64))"
+)
 _HINT: Final = r"(?:\.L2::cache_hint)?"
 _VALUE: Final = r"(?:%\d+|\d+)"
 # Words for the order of an access, and the template argument of `load` and `store`.
@@ -123,46 +129,18 @@ _ROWS: Final[tuple[tuple[str, str], ...]] = (
     (rf"ld{_SPACE}{_CACHE}\.v2\.[busf](?:32|64)\{{%0,%1\}},\[%2\];", "load_two"),
     (rf"st{_SPACE}{_CACHE}\.v2\.[busf](?:32|64)\[%0\],\{{%1,%2\}};", "store_two"),
     (
-        (
-            rf"ld(?:\.(?P<order>volatile|relaxed|acquire|weak))?{_SCOPE}(?P<shared>{_SHARED})(?:\.global)?"
-            rf"{_CACHE}\.[busf](?P<bits>\d+)%0,\[%1\];"
-        ),
-        "load_shared<{bits}, {order}>",
-    ),
-    (
-        (
-            rf"st(?:\.(?P<order>volatile|relaxed|release|weak))?{_SCOPE}{_SHARED}"
-            rf"{_CACHE}\.[busf](?P<bits>\d+)\[%0\],%1;"
-        ),
-        "store_shared<{bits}, {order}>",
-    ),
-    (
-        (
-            rf"ld(?:\.(?P<order>volatile|relaxed|acquire|weak))?{_SCOPE}(?:\.global)?"
-            rf"{_CACHE}\.[busf](?P<bits>\d+)%0,\[%1\];"
-        ),
+        rf"ld{_ORDER}{_SCOPE}{_SPACE}{_CACHE}\.[busf](?P<bits>\d+)%0,\[%1\];",
         "load<{bits}, {order}>",
     ),
     (
-        (
-            rf"st(?:\.(?P<order>volatile|relaxed|release|weak))?{_SCOPE}(?:\.global)?"
-            rf"{_CACHE}\.[busf](?P<bits>\d+)\[%0\],%1;"
-        ),
+        rf"st{_ORDER}{_SCOPE}{_SPACE}{_CACHE}\.[busf](?P<bits>\d+)\[%0\],%1;",
         "store<{bits}, {order}>",
     ),
+    (rf"{_UPDATE}{_OPERATION}\[%0\],%1;", "update<{type}, op_{op}>"),
+    (rf"atom{_UPDATE_ORDER}{_OPERATION}%0,\[%1\],%2;", "fetch<{type}, op_{op}>"),
     (
-        (
-            rf"(?:red|atom)(?:\.relaxed)?{_SCOPE}{_SHARED}\.(?P<op>or|and|xor|add|min|max)"
-            r"\.(?P<type>[bus](?:32|64))\[%0\],%1;"
-        ),
-        "update_shared<{type}, {op}_>",
-    ),
-    (
-        (
-            rf"(?:red|atom)(?:\.relaxed)?{_SCOPE}(?:\.global)?\.(?P<op>or|and|xor|add|min|max)"
-            r"\.(?P<type>[bus](?:32|64))\[%0\],%1;"
-        ),
-        "update<{type}, {op}_>",
+        rf"atom{_UPDATE_ORDER}{_SCOPE}{_SPACE}\.cas\.(?P<type>b(?:32|64))%0,\[%1\],%2,%3;",
+        "exchange_if<{type}>",
     ),
     (r"mapa(?:\.shared::cluster)?\.u32%0,%1,%2;", "same_block"),
 )

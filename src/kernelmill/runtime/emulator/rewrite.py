@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from kernelmill.errors import CompileError
+from kernelmill.errors import CompileError, NotImplementedHere
 from kernelmill.runtime.emulator.ptx import translate
 from kernelmill.runtime.emulator.tokens import (
     closing,
@@ -41,6 +41,19 @@ _ATTRIBUTES: Final = frozenset(
         "alignas",
     )
 )
+# Names of CUDA that mean something a host cannot do, and what that is.
+_REFUSED: Final = {
+    "wmma": "tensor cores",
+    "cudaTextureObject_t": "textures",
+    "cudaSurfaceObject_t": "surfaces",
+    "tex1D": "textures",
+    "tex1Dfetch": "textures",
+    "tex2D": "textures",
+    "tex3D": "textures",
+    "CUtensorMap": "tensor maps",
+    "cudaGraphLaunch": "graphs",
+    "cudaStreamBeginCapture": "graphs",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +71,16 @@ class KernelName:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """The C++ text and what was seen in it; `ptx`, `launches`: whether it has such."""
+    """The C++ text and what was seen in it.
+
+    `ptx`, `launches` and `spins` say whether there is inline PTX, `<<<>>>`, and `volatile`.
+    """
 
     text: str
     kernels: tuple[KernelName, ...]
     ptx: bool
     launches: bool
+    spins: bool
 
 
 def kernel_macros(text: str) -> frozenset[str]:
@@ -98,7 +115,8 @@ def rewrite(text: str, macros: frozenset[str] = frozenset()) -> Rewritten:
     writer.run()
     made = "".join(writer.out)
     assert made.count("\n") == text.count("\n"), "a line has moved"
-    return Rewritten(made, tuple(dict.fromkeys(writer.kernels)), writer.ptx, writer.launches)
+    kernels = tuple(dict.fromkeys(writer.kernels))
+    return Rewritten(made, kernels, writer.ptx, writer.launches, writer.spins)
 
 
 @dataclass(slots=True)
@@ -117,6 +135,7 @@ class _Writer:
     scopes: list[_Scope] = field(default_factory=list)
     ptx: bool = False
     launches: bool = False
+    spins: bool = False
     line: int = 1
     # Where the declaration that is being read began, among the tokens.
     begun: int = 0
@@ -240,6 +259,19 @@ class _Writer:
         self.out.append(line_breaks(self.found[at:end]))
         return end
 
+    def volatile(self, at: int) -> int:
+        self.out.append(self.found[at])
+        self.spins = True
+        return at + 1
+
+    def refuse(self, at: int) -> int:
+        """Refuse what the emulator has no form for, by its name and line."""
+        word = self.found[at]
+        raise NotImplementedHere(
+            f"line {self.line}: the emulator has no {_REFUSED[word]} ({word})",
+            hint="`#ifdef __KERNELMILL_EMULATOR__` keeps another form for it",
+        )
+
     def noinline(self, at: int) -> int:
         """Spell it as an attribute; as a macro it would break the C++ library's own spelling."""
         inside = "".join(self.out[-3:]).rstrip().endswith("((")
@@ -313,6 +345,8 @@ _HANDLERS: Final[dict[str, Callable[[_Writer, int], int]]] = {
     "__asm": _Writer.assembly,
     "__asm__": _Writer.assembly,
     "<<<": _Writer.launch,
+    "volatile": _Writer.volatile,
+    **dict.fromkeys(_REFUSED, _Writer.refuse),
 }
 
 

@@ -174,6 +174,20 @@ KM_EMU_API void km_emu_store_both(void* to, u64 low, u64 high) {
   km_emu_progress();
 }
 
+// Called at every branch of a text that says `volatile`.
+KM_EMU_API void __sanitizer_cov_trace_pc() {
+  static __thread u32 calls;
+  if (++calls & 1023 || !current || !km_emu_here.inside) return;
+  km_emu_here.inside = false;
+  yield_from(KM_EMU_CALLER);
+  km_emu_here.inside = true;
+}
+
+// Arrays that host code allocates and writes; only the sanitizer keeps a list of them.
+KM_EMU_API void km_emu_register(void* at, usize bytes, const char* name) { checks::allocated(at, bytes, name); }
+KM_EMU_API void km_emu_unregister(void* at) { checks::freed(at); }
+KM_EMU_API void km_emu_written(const void* at, usize bytes) { checks::written(at, bytes); }
+
 KM_EMU_API long long km_emu_clock() {
   timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);

@@ -95,7 +95,9 @@ inline void schedule(Block* b, void** save) {
 
 inline void wait(Block* b, ThreadState& thread) {
   thread.fibre = b->running;
+  const bool inside = km_emu_here.inside;
   schedule(b, &thread.pointer);
+  km_emu_here.inside = inside;
 }
 
 // No progress: a loop that looks back votes while it spins.

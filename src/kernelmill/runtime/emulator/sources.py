@@ -35,6 +35,8 @@ _LIGHT: Final = {"initializer_list", "type_traits"} | {
     for head, tail in (("", ".h"), ("c", ""))
     for name in ("stdint", "stddef", "stdio", "string", "limits", "float", "stdbool", "inttypes")
 }
+# Ours too, but CUDA's own bring the C++ library's math with them.
+_HEAVY: Final = frozenset(("cuda_runtime.h", "cuda_runtime_api.h"))
 _HOST_API: Final = re.compile(r"\bcuda[A-Z]\w*\s*\(|\bcuda(?:Error|Stream|Event)_t\b")
 
 
@@ -42,12 +44,14 @@ _HOST_API: Final = re.compile(r"\bcuda[A-Z]\w*\s*\(|\bcuda(?:Error|Stream|Event)
 class Sources:
     """What the compiler gets: the text with its prelude, and files by the names they have there.
 
-    `kernels` are those that the files define, templates among them.
+    `kernels` are those that the files define, templates among them; `spins` says whether plain
+    memory is waited for, `volatile`.
     """
 
     text: str
     files: Mapping[str, str]
     kernels: tuple[KernelName, ...]
+    spins: bool
 
 
 @once
@@ -57,8 +61,8 @@ def emulator_digest() -> str:
     for path in sorted([*HERE.glob("*.hpp"), *HERE.glob("*.cpp"), *HERE.glob("*.py")]):
         state.update(f"{path.name}\n".encode())
         state.update(path.read_bytes())
-    for path in sorted(SHIMS.iterdir()):
-        state.update(f"{path.name}\n".encode())
+    for path in sorted(p for p in SHIMS.rglob("*") if p.is_file()):
+        state.update(f"{path.relative_to(SHIMS)}\n".encode())
         state.update(path.read_bytes())
     return state.hexdigest()
 
@@ -70,6 +74,7 @@ def gather(
     headers: Mapping[str, str],
     directories: Sequence[Path] = (),
     defines: Sequence[str] = (),
+    program: bool = False,
 ) -> Sources:
     """Rewrite a text and all that it includes.
 
@@ -83,6 +88,8 @@ def gather(
         Where other includes are looked for; those that are found nowhere are left to the compiler.
     defines
         Macros, "NAME" or "NAME=VALUE".
+    program
+        Whether there is host code: then it sees CUDA's runtime API without including it.
 
     Raises
     ------
@@ -94,20 +101,23 @@ def gather(
     macros = frozenset(m for t in (text, *reached.texts.values()) for m in kernel_macros(t))
     main = rewrite(reached.pointed(text, None), macros)
     files = {}
+    rewritten = []
     kernels = list(main.kernels)
     ptx, host = main.ptx, main.launches or bool(_HOST_API.search(text))
     for key, body in reached.texts.items():
         made = rewrite(reached.pointed(body, reached.places.get(key)), macros)
         files[key] = f'#line 1 "{reached.names[key]}"\n{made.text}'
         kernels += made.kernels
+        rewritten.append(made)
         ptx, host = ptx or made.ptx, host or made.launches
     prelude = [f"#define {d.replace('=', ' ', 1)}\n" for d in defines]
-    prelude += ["#define KM_EMU_STANDARD\n"] if reached.heavy else []
+    prelude += ["#define KM_EMU_STANDARD\n"] if reached.heavy or host or program else []
     prelude += ['#include "emulator/device.hpp"\n']
     prelude += ['#include "emulator/ptx.hpp"\n'] if ptx else []
-    prelude += ['#include "emulator/host_api.hpp"\n'] if host else []
+    prelude += ['#include "emulator/host_api.hpp"\n'] if host or program else []
     whole = "".join([*prelude, f'#line 1 "{name}"\n', main.text, "\n"])
-    return Sources(whole, files, tuple(dict.fromkeys(kernels)))
+    spins = main.spins or any(made.spins for made in rewritten)
+    return Sources(whole, files, tuple(dict.fromkeys(kernels)), spins)
 
 
 class _Reached:
@@ -132,7 +142,7 @@ class _Reached:
             if path is not None:
                 key = self._keys.setdefault(path, f"{_DISK}/{len(self._keys)}_{path.name}")
                 self._add(key, str(path), path.read_text(encoding="utf-8"), path.parent)
-            elif name not in _LIGHT and not (SHIMS / name).is_file():
+            elif name in _HEAVY or (name not in _LIGHT and not (SHIMS / name).is_file()):
                 self.heavy = True
 
     def _add(self, key: str, name: str, text: str, place: Path | None) -> None:

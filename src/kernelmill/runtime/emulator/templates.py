@@ -27,5 +27,5 @@ def emulator_headers() -> Mapping[str, str]:
     """
     texts = dict(device_headers())
     twin = (HERE / "prims.hpp").read_text(encoding="utf-8")
-    texts["prims.cuh"] = twin.replace('#include "device.hpp"', '#include "emulator/device.hpp"')
+    texts["prims.cuh"] = twin.replace('#include "', '#include "emulator/')
     return MappingProxyType(texts)

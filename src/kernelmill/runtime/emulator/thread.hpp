@@ -29,7 +29,7 @@ struct Place {
   u32 dynamic_bytes;
   u32 polls;             // how often a thread read what may be a flag, and where last
   const void* polled;
-  const void* fault;     // where a check failed
+  volatile bool inside;  // in the kernel, not in what starts it
 };
 
 enum Order : i32 { in_order, reversed, shuffled };
@@ -121,8 +121,17 @@ void start(Launch& launch, F call) {
   body.anchor = anchor;
   body.loop = [](void* closure) {
     F mine(*(F*)closure);  // a copy that nothing can alias: the arguments stay in registers
+#ifdef KM_EMU_SPIN
+    // The text says `volatile`, so it may spin on plain memory: it gives way now and then, but only inside the kernel.
+    do {
+      km_emu_here.inside = true;
+      mine();
+      km_emu_here.inside = false;
+    } while (next());
+#else
     do mine();
     while (next());
+#endif
   };
   km_emu_launch(&launch, &body);
 }

@@ -1,0 +1,155 @@
+// groups.hpp - the common part of cooperative groups: blocks, grids, tiles of a warp, and what they compute together.
+#pragma once
+#include "warp.hpp"
+
+namespace cooperative_groups {
+
+template <class T> struct plus { T operator()(const T& a, const T& b) const { return a + b; } };
+template <class T> struct less { T operator()(const T& a, const T& b) const { return b < a ? b : a; } };
+template <class T> struct greater { T operator()(const T& a, const T& b) const { return a < b ? b : a; } };
+template <class T> struct bit_and { T operator()(const T& a, const T& b) const { return a & b; } };
+template <class T> struct bit_or { T operator()(const T& a, const T& b) const { return a | b; } };
+template <class T> struct bit_xor { T operator()(const T& a, const T& b) const { return a ^ b; } };
+
+struct thread_block {
+  static void sync() { __syncthreads(); }
+  static unsigned thread_rank() { return KM_EMU_RANK; }
+  static unsigned size() { return blockDim.x * blockDim.y * blockDim.z; }
+  static unsigned num_threads() { return size(); }
+  static dim3 group_index() { return blockIdx; }
+  static dim3 thread_index() { return threadIdx; }
+  static dim3 group_dim() { return blockDim; }
+  static dim3 dim_threads() { return blockDim; }
+};
+
+struct grid_group {
+  static void sync() { km_emu_grid_sync(); }
+  static bool is_valid() { return true; }
+  static unsigned long long num_blocks() { return (unsigned long long)gridDim.x * gridDim.y * gridDim.z; }
+  static unsigned long long block_rank() {
+    return blockIdx.x + (unsigned long long)gridDim.x * (blockIdx.y + (unsigned long long)gridDim.y * blockIdx.z);
+  }
+  static unsigned long long thread_rank() { return block_rank() * thread_block::size() + KM_EMU_RANK; }
+  static unsigned long long size() { return num_blocks() * thread_block::size(); }
+  static unsigned long long num_threads() { return size(); }
+  static dim3 group_dim() { return gridDim; }
+  static dim3 dim_blocks() { return gridDim; }
+  static dim3 block_index() { return blockIdx; }
+};
+
+// Moves a value of any size between the lanes of `mask`, eight bytes at a time.
+template <class T, class F>
+KM_EMU_INLINE T by_words(const T& value, F move) {
+  constexpr int words = ((int)sizeof(T) + 7) / 8;
+  unsigned long long word[words] = {};
+  __builtin_memcpy(word, &value, sizeof(T));
+  for (int i = 0; i < words; i++) word[i] = move(word[i]);
+  T moved;
+  __builtin_memcpy(&moved, word, sizeof(T));
+  return moved;
+}
+
+// A group of lanes that is known by its mask and first lane; `size` neighbours, a power of two.
+struct warp_part {
+  unsigned lanes, count;
+  unsigned thread_rank() const { return KM_EMU_RANK & (count - 1); }
+  unsigned size() const { return count; }
+  unsigned num_threads() const { return count; }
+  unsigned meta_group_rank() const { return KM_EMU_RANK / count; }
+  unsigned meta_group_size() const { return (thread_block::size() + count - 1) / count; }
+  void sync() const { __syncwarp(lanes); }
+  int width() const { return (int)count; }
+  unsigned first() const { return (unsigned)KM_EMU_LANE & ~(count - 1); }
+  template <class T> T shfl(const T& v, int from) const {
+    return by_words(v, [&](unsigned long long w) { return __shfl_sync(lanes, w, from, width()); });
+  }
+  template <class T> T shfl_up(const T& v, unsigned by) const {
+    return by_words(v, [&](unsigned long long w) { return __shfl_up_sync(lanes, w, by, width()); });
+  }
+  template <class T> T shfl_down(const T& v, unsigned by) const {
+    return by_words(v, [&](unsigned long long w) { return __shfl_down_sync(lanes, w, by, width()); });
+  }
+  template <class T> T shfl_xor(const T& v, int across) const {
+    return by_words(v, [&](unsigned long long w) { return __shfl_xor_sync(lanes, w, across, width()); });
+  }
+  int any(int test) const { return __any_sync(lanes, test); }
+  int all(int test) const { return __all_sync(lanes, test); }
+  unsigned ballot(int test) const { return __ballot_sync(lanes, test) >> first(); }
+  template <class T> unsigned match_any(T v) const { return __match_any_sync(lanes, v) >> first(); }
+  template <class T> unsigned match_all(T v, int& all) const { return __match_all_sync(lanes, v, &all) >> first(); }
+};
+
+template <unsigned N, class Parent = void>
+struct thread_block_tile : warp_part {
+  static_assert(N && N <= 32 && !(N & (N - 1)), "a tile has 1, 2, 4, ... 32 threads");
+  static constexpr unsigned size() { return N; }
+  static constexpr unsigned num_threads() { return N; }
+};
+
+// Lanes run independently, so the threads that are together are one.
+struct coalesced_group {
+  static unsigned thread_rank() { return 0; }
+  static unsigned size() { return 1; }
+  static unsigned num_threads() { return 1; }
+  static void sync() {}
+  template <class T> static T shfl(const T& v, int) { return v; }
+  template <class T> static T shfl_up(const T& v, unsigned) { return v; }
+  template <class T> static T shfl_down(const T& v, unsigned) { return v; }
+  static int any(int test) { return test != 0; }
+  static int all(int test) { return test != 0; }
+  static unsigned ballot(int test) { return test != 0; }
+};
+
+KM_EMU_INLINE thread_block this_thread_block() { return {}; }
+KM_EMU_INLINE grid_group this_grid() { return {}; }
+KM_EMU_INLINE coalesced_group coalesced_threads() { return {}; }
+KM_EMU_INLINE warp_part part_of(unsigned count) {
+  const unsigned all = count == 32 ? ~0u : (1u << count) - 1;
+  return warp_part{all << ((unsigned)KM_EMU_LANE & ~(count - 1)), count};
+}
+template <unsigned N, class G> KM_EMU_INLINE thread_block_tile<N> tiled_partition(const G&) {
+  return thread_block_tile<N>{part_of(N)};
+}
+template <class G> KM_EMU_INLINE warp_part tiled_partition(const G&, unsigned count) { return part_of(count); }
+typedef warp_part thread_group;
+
+template <class G> KM_EMU_INLINE void sync(const G& group) { group.sync(); }
+template <class G> KM_EMU_INLINE unsigned group_size(const G& group) { return group.size(); }
+
+// ---- what a tile computes -------------------------------------------------------------------------------------------------
+
+template <class G, class T, class Op>
+KM_EMU_INLINE T inclusive_scan(const G& group, T value, Op op) {
+  for (unsigned by = 1; by < group.size(); by *= 2) {
+    const T other = group.shfl_up(value, by);
+    if (group.thread_rank() >= by) value = op(other, value);
+  }
+  return value;
+}
+template <class G, class T>
+KM_EMU_INLINE T inclusive_scan(const G& group, T value) {
+  return inclusive_scan(group, value, plus<T>());
+}
+template <class G, class T, class Op>
+KM_EMU_INLINE T exclusive_scan(const G& group, T value, Op op) {
+  const T before = group.shfl_up(inclusive_scan(group, value, op), 1);
+  return group.thread_rank() ? before : T();
+}
+template <class G, class T>
+KM_EMU_INLINE T exclusive_scan(const G& group, T value) {
+  return exclusive_scan(group, value, plus<T>());
+}
+template <class G, class T, class Op>
+KM_EMU_INLINE T reduce(const G& group, T value, Op op) {
+  return group.shfl(inclusive_scan(group, value, op), (int)group.size() - 1);
+}
+
+// Copies are made at once, by all threads of the group together.
+template <class G, class T>
+KM_EMU_INLINE void memcpy_async(const G& group, T* to, const T* from, size_t bytes) {
+  for (size_t at = group.thread_rank(); at < bytes; at += group.size()) ((char*)to)[at] = ((const char*)from)[at];
+}
+template <class G> KM_EMU_INLINE void wait(const G& group) { group.sync(); }
+template <unsigned N, class G> KM_EMU_INLINE void wait_prior(const G& group) { group.sync(); }
+
+}  // namespace cooperative_groups

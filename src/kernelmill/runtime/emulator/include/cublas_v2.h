@@ -1,0 +1,1 @@
+#error "the emulator has no cuBLAS (cublas_v2.h)"

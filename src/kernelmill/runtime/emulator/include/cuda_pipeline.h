@@ -1,0 +1,1 @@
+#error "the emulator has no this form of asynchronous copies (cuda_pipeline.h)"

@@ -1,0 +1,1 @@
+#error "the emulator has no tensor cores (mma.h)"
