@@ -1,6 +1,6 @@
 """Runs the kernels of this directory in both forms on a device, each against NumPy.
 
-python examples/kernels_in_python/run.py [NAME ...] [--device cuda:0] [--form cuda|python|both]
+python examples/kernels_in_python/run.py [NAME ...] [--device emulator] [--form cuda|python|both]
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import cases
 import numpy as np
 
 import kernelmill as km
+from kernelmill.runtime.devices import available_devices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,8 +24,15 @@ if TYPE_CHECKING:
 FORMS = ("cuda", "python")
 
 
+def best_device() -> str:
+    """Return the first GPU where there is one, else the emulator."""
+    return "cuda:0" if "cuda:0" in available_devices() else "emulator"
+
+
 def put(values: Values, device: str) -> Values:
     """Return the arguments with copies of their arrays on a device."""
+    if device == "emulator":  # NumPy arrays are its memory
+        return {n: v.copy() if isinstance(v, np.ndarray) else v for n, v in values.items()}
     number = km.Device(device).gpu.number
     return {
         name: km.to_device(value, device=number) if isinstance(value, np.ndarray) else value
@@ -64,15 +72,17 @@ def check(case: Case, form: str, device: str, size: tuple[int, ...] | None = Non
     values = cases.values_of(case, size)
     there = put(values, device)
     make = cuda_form if form == "cuda" else python_form
-    make(case, there)(None)
-    return cases.difference(case, there[case.output].numpy(), values)
+    with km.Device(device):
+        make(case, there)(None)
+    found = there[case.output]
+    return cases.difference(case, found if device == "emulator" else found.numpy(), values)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line asks for; return how many results are wrong."""
     parser = argparse.ArgumentParser(description="Run kernels against NumPy.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(cases.CASES))
-    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--device", default=best_device(), help="cuda:0, emulator")
     parser.add_argument("--form", choices=(*FORMS, "both"), default="both")
     asked = parser.parse_args(arguments)
     unknown = sorted(set(asked.names) - set(cases.CASES))
