@@ -12,6 +12,7 @@ import numpy as np
 
 from kernelmill import events
 from kernelmill.algorithms.layout import Operand, memory_order
+from kernelmill.algorithms.source import access
 from kernelmill.compiler import ir
 from kernelmill.compiler.builder import weak_type_of
 from kernelmill.dtypes import DType, StructType, Type, WeakType, int64, uint64, weak_int
@@ -37,8 +38,9 @@ from kernelmill.runtime.memory import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from kernelmill.algorithms.layout import Access, Pattern
     from kernelmill.dtypes import PromotionTable
-    from kernelmill.runtime.backend import Backend
+    from kernelmill.runtime.backend import Backend, Target
 
 __all__ = [
     "Argument",
@@ -73,6 +75,11 @@ class Argument:
     def operand(self) -> Operand:
         """Shape, strides and itemsize."""
         return Operand(self.view.shape, self.view.strides, self.view.dtype.itemsize)
+
+    def access(self, target: Target, pattern: Pattern) -> Access:
+        """Return how a kernel reaches the operand, whose elements follow each other as named."""
+        aligned = target == "host" or self.view.is_aligned
+        return access(target, pattern, is_scalar=self.scalar is not None, is_aligned=aligned)
 
     def on_axes(self, axes: Sequence[int]) -> Argument:
         """Return the argument with these axes only; the others have extent 1."""
@@ -221,12 +228,6 @@ def _device_view(value: object, name: str, *, writable: bool) -> View:
     view = as_device_view(value, name, writable=writable)
     if writable:
         check_output(view, name)
-    if not view.is_aligned:
-        raise ArgumentError(
-            f"argument {name!r} is at address {view.ptr:#x} with strides {view.strides}: a device "
-            f"reads {view.dtype} only at multiples of {view.dtype.alignment}",
-            hint="pass a copy of it",
-        )
     return view
 
 

@@ -31,8 +31,9 @@ __all__ = [
 ]
 
 Pattern: TypeAlias = Literal["contiguous", "broadcast", "strided", "transposed"]
-# How a kernel reaches an operand: by its pattern, or a scalar that is handed over itself.
-Access: TypeAlias = Pattern | Literal["by_value"]
+# How a kernel reaches an operand: by its pattern, a scalar that is handed over itself, or byte by
+# byte where elements lie at addresses that the chip refuses.
+Access: TypeAlias = Pattern | Literal["by_value", "unaligned"]
 
 # Dimensions that a kernel walks, after merging; the same number stands in host/abi.hpp.
 MAX_DIMS: Final = 8

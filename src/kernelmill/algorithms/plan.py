@@ -323,19 +323,28 @@ def _direct(bound: Bound, *, fixed: bool) -> Direct:
     )
 
 
-# Plans by what can be read off a call in half a microsecond, for the settings they were made with.
-_QUICK: dict[object, tuple[Config, Plan]] = {}
+# Plans by what can be read off a call in half a microsecond, newest first, for the settings they
+# were made with. Several, since layouts are not read off.
+_QUICK: dict[object, tuple[Config, tuple[Plan, ...]]] = {}
 _QUICK_LIMIT: Final = 4096
+_LATELY: Final = 4
+
+
+def lately(key: tuple[object, ...]) -> tuple[Plan, ...]:
+    """Return the plans that served the last calls with this key on the current device."""
+    found = _QUICK.get((chosen_device(), key))
+    return found[1] if found is not None and found[0] is get_config() else ()
 
 
 def quick(key: tuple[object, ...]) -> Plan | None:
     """Return the plan that served the last call with this key on the current device."""
-    found = _QUICK.get((chosen_device(), key))
-    return found[1] if found is not None and found[0] is get_config() else None
+    found = lately(key)
+    return found[0] if found else None
 
 
 def remember(key: tuple[object, ...], plan: Plan) -> None:
     """Serve later calls with this key by this plan."""
+    before = lately(key)
     if len(_QUICK) >= _QUICK_LIMIT:
         _QUICK.clear()
-    _QUICK[chosen_device(), key] = get_config(), plan
+    _QUICK[chosen_device(), key] = get_config(), (plan, *before[: _LATELY - 1])

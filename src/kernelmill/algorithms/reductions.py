@@ -277,7 +277,7 @@ def _placed(
         for o in orders
     ]
     inputs = [
-        (a.view.dtype.itemsize, access(backend.target, p, is_scalar=a.scalar is not None))
+        (a.view.dtype.itemsize, a.access(backend.target, p))
         for a, p in zip(given, layout.patterns, strict=True)
     ]
     spread = spread_of(layout, inputs, states, orders, backend.multiprocessors)
@@ -323,7 +323,7 @@ class _Work:
         """Type and access of each input."""
         target = self.backend.target
         return tuple(
-            (a.type, access(target, p, is_scalar=a.scalar is not None))
+            (a.type, a.access(target, p))
             for a, p in zip(self.given, self.layout.patterns, strict=True)
         )
 

@@ -65,9 +65,13 @@ def _converted(value: Expr, target: Type) -> Expr:
     return convert(value, target)
 
 
-def access(target: Target, pattern: Pattern, *, is_scalar: bool) -> Access:
+def access(
+    target: Target, pattern: Pattern, *, is_scalar: bool = False, is_aligned: bool = True
+) -> Access:
     """Return how a kernel reaches an operand: a device is handed scalars themselves."""
-    return "by_value" if is_scalar and target == "cuda" else pattern
+    if target == "host":
+        return pattern
+    return "by_value" if is_scalar else pattern if is_aligned else "unaligned"
 
 
 # The loops of a text: one for all shapes on the host; on a device one dimension, or several.
@@ -107,7 +111,7 @@ def transform_source(
     name: str,
     program: Program,
     inputs: Sequence[tuple[Type, Access]],
-    outputs: Sequence[tuple[DType | StructType, Pattern]],
+    outputs: Sequence[tuple[DType | StructType, Access]],
     loop: Loop = "any",
 ) -> KernelSource:
     """Return the text of an element-wise kernel; `loop` is that of the target, see `loop_for`."""
@@ -121,7 +125,7 @@ def _host_transform(
     name: str,
     whole: Program,
     inputs: Sequence[tuple[Type, Access]],
-    outputs: Sequence[tuple[DType | StructType, Pattern]],
+    outputs: Sequence[tuple[DType | StructType, Access]],
 ) -> KernelSource:
     printed = [print_program(whole, HOST)]
     functor = "km::Op"
@@ -158,7 +162,7 @@ def _cuda_transform(
     name: str,
     whole: Program,
     inputs: Sequence[tuple[Type, Access]],
-    outputs: Sequence[tuple[DType | StructType, Pattern]],
+    outputs: Sequence[tuple[DType | StructType, Access]],
     loop: Loop,
 ) -> KernelSource:
     printed = print_program(whole, CUDA)
@@ -181,7 +185,7 @@ def _cuda_transform(
 
 def _packets(
     inputs: Sequence[tuple[Type, Access]],
-    outputs: Sequence[tuple[DType | StructType, Pattern]],
+    outputs: Sequence[tuple[DType | StructType, Access]],
     flops: int,
 ) -> tuple[int, int]:
     """Return how many neighbours a thread takes as one packet, and how many packets at a time."""

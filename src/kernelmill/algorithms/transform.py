@@ -28,13 +28,14 @@ from kernelmill.algorithms.plan import (
     Scope,
     build,
     execute,
-    quick,
+    lately,
     remember,
 )
-from kernelmill.algorithms.source import access, loop_for, transform_source
+from kernelmill.algorithms.source import loop_for, transform_source
 from kernelmill.compiler.op import Op, Specialized, as_op, root_of, specialize
 from kernelmill.dtypes import DType, StructType, TupleType, can_store, promotion, storage
 from kernelmill.errors import ArgumentError, DTypeError
+from kernelmill.runtime.memory import QUICK_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,9 +87,8 @@ def transform(inputs: Any, op: Op | Callable[..., Any], *, out: Any = None) -> A
     arrays = inputs if type(inputs) is tuple else (inputs,)
     key = _quick_key(arrays, op, out)
     if key is not None and not events.active:
-        plan = quick(key)
-        if plan is not None:
-            done = plan.try_launch((op,), arrays, out)
+        for found in lately(key):
+            done = found.try_launch((op,), arrays, out)
             if done is not None:
                 return done
     bound = _prepare(as_op(op), arrays, out)
@@ -125,7 +125,7 @@ class _Signature:
 
     operator: Specialized
     inputs: tuple[tuple[Any, layouts.Access], ...]
-    outputs: tuple[tuple[DType | StructType, layouts.Pattern], ...]
+    outputs: tuple[tuple[DType | StructType, layouts.Access], ...]
     loop: Loop
 
 
@@ -206,10 +206,12 @@ def _built(
     backend = backend_of(given, "transform")
     target, loop = backend.target, loop_for(backend.target, len(layout.shape))
     taken = tuple(
-        (a.type, access(target, p, is_scalar=a.scalar is not None))
-        for a, p in zip(given, layout.patterns[:count], strict=True)
+        (a.type, a.access(target, p)) for a, p in zip(given, layout.patterns[:count], strict=True)
     )
-    made = tuple((o.view.dtype, p) for o, p in zip(outputs, layout.patterns[count:], strict=True))
+    made = tuple(
+        (o.view.dtype, o.access(target, p))
+        for o, p in zip(outputs, layout.patterns[count:], strict=True)
+    )
     moved = [a.view.dtype.itemsize for a in (*given, *outputs) if a.view.size > 1 or count == 1]
     program = operator.translation.program
     types = ", ".join(f"{type_} {pattern}" for type_, pattern in (*taken, *made))
@@ -227,19 +229,28 @@ def _built(
 
 
 def _quick_key(arrays: tuple[Any, ...], op: object, out: Any) -> tuple[object, ...] | None:
-    """Return what tells this call apart from others, if it is of the common kind: NumPy arrays."""
+    """Return what tells this call apart from others, if all its arrays are of a common kind."""
     made = () if out is None else (out if type(out) is tuple else (out,))
     types = []
     for x in (*arrays, *made):
-        if type(x) is not np.ndarray:
+        if type(x) is np.ndarray:
+            types.append(x.dtype)
+            continue
+        look = QUICK_TYPES.get(type(x))
+        found = None if look is None else look(x)
+        if found is None:
             return None
-        types.append(x.dtype)
+        types.append(found)
     return (transform, root_of(op), len(made), *types)
 
 
 def _plan(op: Op, bound: Bound) -> Plan:
-    """Make the plan of a bound call; contiguous arrays of one shape get the short way."""
+    """Make the plan of a bound call; contiguous arrays of one shape get the short way.
+
+    On a device others get it too, for their very shapes and strides.
+    """
     flat = len(bound.shape) <= 1 and all(
         view.is_c_contiguous and view.shape == bound.views[0].shape for view in bound.views
     )
-    return Plan(bound, partial(_prepare, op), fixed=False if flat else None)
+    other = True if bound.built.backend.target == "cuda" else None
+    return Plan(bound, partial(_prepare, op), fixed=False if flat else other)

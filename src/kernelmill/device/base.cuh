@@ -107,6 +107,15 @@ struct unaligned_element {
 template <>
 struct unaligned_element<bool> : element<bool> {};
 
+// For results, of which there are few: looks at the address.
+template <class T>
+KM_INL void store_anywhere(char* to, const T& value) {
+  if ((uptr)to % alignof(T) == 0)
+    element<T>::store(to, value);
+  else
+    unaligned_element<T>::store(to, value);
+}
+
 template <class T> KM_INL T smaller(T a, T b) { return b < a ? b : a; }
 template <class T> KM_INL T larger(T a, T b) { return a < b ? b : a; }
 KM_INL i64 clamp(i64 x, i64 low, i64 high) { return x < low ? low : (x > high ? high : x); }

@@ -11,12 +11,17 @@ template <int N, int... K> struct counted : counted<N - 1, N - 1, K...> {};
 template <int... K> struct counted<0, K...> { typedef indices<K...> type; };
 template <int N> using indices_of = typename counted<N>::type;
 
-// How an operand moves when the innermost index grows by one; `by_value` is a scalar in the record of the call.
-enum Pattern : int { contiguous, broadcast, strided, transposed, by_value };
+// How an operand moves when the innermost index grows by one; `by_value` is a scalar in the record of the call, and
+// `unaligned` moves as its strides say, with elements at any address.
+enum Pattern : int { contiguous, broadcast, strided, transposed, by_value, unaligned };
+
+template <class T, int P> struct access_of { typedef element<T> type; };
+template <class T> struct access_of<T, unaligned> { typedef unaligned_element<T> type; };
 
 template <class T, int P>
 struct arg {
   typedef T type;
+  typedef typename access_of<T, P>::type access;
   static constexpr int pattern = P;
   static constexpr int size = (int)sizeof(T);
 };

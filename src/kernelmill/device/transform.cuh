@@ -44,7 +44,7 @@ struct source<A, strided> {
   i64 stride;
   KM_INL source(const char* p, i64 s, const char*) : at(p), stride(s) {}
   template <int V> KM_INL bool is_aligned() const { return true; }
-  KM_INL type one(i64 i) const { return element<type>::load(at + i * stride); }
+  KM_INL type one(i64 i) const { return A::access::load(at + i * stride); }
   template <int V, int U> KM_INL batch<type, V * U> many(i64 first) const {
     batch<type, V * U> taken;
     KM_UNROLL_ALL
@@ -54,6 +54,10 @@ struct source<A, strided> {
 };
 template <class A>
 struct source<A, transposed> : source<A, strided> {
+  using source<A, strided>::source;
+};
+template <class A>
+struct source<A, unaligned> : source<A, strided> {
   using source<A, strided>::source;
 };
 template <class A>
@@ -86,7 +90,7 @@ struct sink {
     return !moves || (uptr)at % smaller(16, V * A::size & -(V * A::size)) == 0;
   }
   KM_INL void put(i64 i, const type& value) const {
-    element<type>::store(at + i * (moves ? (i64)A::size : stride), value);
+    A::access::store(at + i * (moves ? (i64)A::size : stride), value);
   }
   template <int V, int U> KM_INL void put_many(i64 first, const batch<type, V * U>& made) const {
     if constexpr (moves) {
@@ -187,14 +191,14 @@ struct transform<Op, in<I...>, out<O...>, Captured, Bytes, V, U> {
     batch<typename A::type, N> taken;
     KM_UNROLL_ALL
     for (int u = 0; u < N; u++)
-      taken.item[u] = element<typename A::type>::load(
+      taken.item[u] = A::access::load(
           A::pattern == by_value ? c.captures + value_at(K) : c.data[K] + at[u].offset[K]);
     return taken;
   }
   template <class A, int K, int N>
   static KM_INL void scatter(const call& c, const place* at, const batch<typename A::type, N>& made) {
     KM_UNROLL_ALL
-    for (int u = 0; u < N; u++) element<typename A::type>::store(c.data[K] + at[u].offset[K], made.item[u]);
+    for (int u = 0; u < N; u++) A::access::store(c.data[K] + at[u].offset[K], made.item[u]);
   }
   template <int N, class Index, int... K, int... J>
   static KM_INL void step(const call& c, const Op& op, Index first, indices<K...>, indices<J...> each) {

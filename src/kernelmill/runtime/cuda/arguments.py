@@ -20,6 +20,7 @@ from kernelmill.runtime.cuda.arrays import view_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kernelmill.runtime.backend import Launcher
     from kernelmill.runtime.cuda.arrays import DeviceView
 
 __all__ = ["ArgumentRecord", "Pointer", "Type", "pack"]
@@ -68,10 +69,11 @@ class ArgumentRecord:
         Offset and size of each argument in bytes, as compiled.
     """
 
-    __slots__ = ("_bytes", "_pointers", "data", "handle", "parameters")
+    __slots__ = ("_bytes", "_pointers", "data", "handle", "launchers", "parameters")
 
     def __init__(self, parameters: Sequence[tuple[int, int]]) -> None:
         self.parameters = parameters
+        self.launchers: dict[object, Launcher] = {}  # what launches with this record, by its reader
         self.data = bytearray(sum(parameters[-1]) if parameters else 1)
         self._bytes = (ctypes.c_char * len(self.data)).from_buffer(self.data)
         base = ctypes.addressof(self._bytes)

@@ -7,6 +7,7 @@ is moved silently.
 from __future__ import annotations
 
 import math
+import struct
 import sys
 import time
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from kernelmill.dtypes import DType, StructType, dtype_of, uint8
 from kernelmill.errors import ArgumentError, DeviceError, DTypeError
 from kernelmill.runtime.cuda.device import cuda_device
 from kernelmill.runtime.cuda.driver import api, check, core, require
+from kernelmill.runtime.cuda.libraries import code_of, tell
 from kernelmill.runtime.cuda.stream import StreamHandle, as_stream, core_stream, is_capturing
 from kernelmill.runtime.memory import View
 
@@ -79,7 +81,7 @@ class CudaArray:
         The stream on which it is written; who reads on another one waits for it.
     """
 
-    __slots__ = ("buffer", "device", "dtype", "shape", "stream")
+    __slots__ = ("_record", "buffer", "device", "dtype", "shape", "stream")
 
     def __init__(
         self,
@@ -91,6 +93,16 @@ class CudaArray:
     ) -> None:
         self.buffer, self.shape, self.dtype = buffer, shape, dtype
         self.device, self.stream = device, stream
+        # All that the native path asks of an array; see _native_cuda_arrays.c.
+        self._record = struct.pack(
+            f"=QQiiii{len(shape)}q",
+            int(buffer.handle),
+            stream.handle,
+            device,
+            *code_of(dtype),
+            len(shape),
+            *shape,
+        )
 
     def __repr__(self) -> str:
         return f"CudaArray(shape={self.shape}, dtype={self.dtype}, device='cuda:{self.device}')"
@@ -197,6 +209,7 @@ _TENSOR_RULES: Final[tuple[tuple[Callable[[Any], bool], str, str], ...]] = (
 def _of_tensor(tensor: Any, where: str) -> DeviceView:  # Any: torch is never imported here
     if not tensor.is_cuda:
         _refuse_host(where, f"a torch tensor on {tensor.device}")
+    tell("torch")
     for applies, found, remedy in _TENSOR_RULES:
         if applies(tensor):
             raise ArgumentError(
@@ -223,6 +236,9 @@ def _of_interface(obj: Any, interface: Mapping[str, Any], where: str) -> DeviceV
         raise ArgumentError(
             f"{where} has a mask; accepted: arrays without one", hint="fill it first"
         )
+    is_cupy = type(obj).__module__.partition(".")[0] == "cupy"
+    if is_cupy:
+        tell("cupy")
     ptr, readonly = interface["data"]
     shape = tuple(int(n) for n in interface["shape"])
     fields = interface.get("descr") if interface["typestr"].startswith("|V") else None
@@ -239,7 +255,7 @@ def _of_interface(obj: Any, interface: Mapping[str, Any], where: str) -> DeviceV
         owner=obj,
         library="dlpack",
         device=_device_of(int(ptr or 0) if math.prod(shape) else 0, obj, where),
-        maker="cupy" if type(obj).__module__.partition(".")[0] == "cupy" else "cuda",
+        maker="cupy" if is_cupy else "cuda",
         producer=None if producer is None else _handle(int(producer)),
     )
 
@@ -381,11 +397,7 @@ def empty(
     """
     if maker == "torch":
         torch = sys.modules["torch"]  # a tensor came in, so it is there
-        spelling = (
-            getattr(torch, dtype.name.rstrip("_"), None) if isinstance(dtype, DType) else None
-        )
-        if spelling is None:
-            raise DTypeError(f"torch has no tensors of dtype {dtype}", hint="use CuPy arrays")
+        spelling = torch_dtype(torch, dtype)
         return torch.empty(shape, dtype=spelling, device=f"cuda:{device}")
     if maker == "cupy":
         cupy = sys.modules["cupy"]
@@ -395,6 +407,14 @@ def empty(
     nbytes = math.prod(shape) * dtype.itemsize
     buffer = cuda_device(device).allocate(max(nbytes, 1), core_stream(on))
     return CudaArray(buffer, shape, dtype, device, on)
+
+
+def torch_dtype(torch: Any, dtype: DType | StructType) -> Any:  # Any: a module; its dtype
+    """Return what torch calls a type; raises DTypeError where it has none."""
+    spelling = getattr(torch, dtype.name.rstrip("_"), None) if isinstance(dtype, DType) else None
+    if spelling is None:
+        raise DTypeError(f"torch has no tensors of dtype {dtype}", hint="use CuPy arrays")
+    return spelling
 
 
 # ----------------------------------------------------------------------------------- copies

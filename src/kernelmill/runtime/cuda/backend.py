@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import ctypes
-import struct
+import math
 import threading
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from kernelmill.runtime.backend import Kernel
+from kernelmill.runtime.backend import Grid, Kernel
 from kernelmill.runtime.cuda.arguments import ArgumentRecord
 from kernelmill.runtime.cuda.arrays import DeviceView, wait_for_producers
 from kernelmill.runtime.cuda.device import cuda_device
+from kernelmill.runtime.cuda.direct import allocator_of, launcher_of
 from kernelmill.runtime.cuda.driver import api, explained, recent_kernels
 from kernelmill.runtime.cuda.images import image_of
 from kernelmill.runtime.cuda.lifetimes import hold
 from kernelmill.runtime.cuda.program import ObjectCode
+from kernelmill.runtime.cuda.records import SLOT, write
+from kernelmill.runtime.cuda.scratch import scratch
 from kernelmill.runtime.cuda.stream import StreamHandle, as_stream
 
 if TYPE_CHECKING:
@@ -38,10 +40,8 @@ __all__ = ["ENTRY", "CudaBackend"]
 
 # The kernel that a generated text defines.
 ENTRY: Final = "km_kernel"
-# These stand in device/transform.cuh as well.
+# This stands in device/transform.cuh as well.
 _THREADS: Final = 128
-_DIMS: Final = 8
-_SLOT: Final = 16
 # Blocks of a launch; beyond, they take several tiles each.
 _MOST_BLOCKS: Final = 1 << 30
 _LOCK: Final = threading.Lock()
@@ -60,7 +60,7 @@ class CudaBackend:
     number: int = 0
     device: CudaDevice = field(init=False)
     target: Target = "cuda"
-    families: tuple[str, ...] = ("transform",)
+    families: tuple[str, ...] = ("transform", "reduce")
     _loaded: dict[str, LoadedKernel] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -70,6 +70,11 @@ class CudaBackend:
     def name(self) -> str:
         """Name of the device: "cuda:0"."""
         return self.device.name
+
+    @property
+    def multiprocessors(self) -> int:
+        """How many the device has."""
+        return self.device.limits.multiprocessors
 
     def build(self, source: KernelSource) -> Kernel:
         """Compile and load a kernel, or take it from the cache; raises CompileError."""
@@ -97,19 +102,24 @@ class CudaBackend:
         self.device.set_current()
         stream = _stream(arrays, self.number)
         wait_for_producers(arrays, stream)
-        elements = 1
-        for extent in launch.shape:
-            elements *= extent
-        blocks = min(-(-elements // kernel.source.tile), _MOST_BLOCKS)
+        elements = math.prod(launch.shape)
+        grid = launch.grid
+        extra: tuple[int, ...] = ()
+        if grid is None:
+            blocks, threads = min(-(-elements // kernel.source.tile), _MOST_BLOCKS), _THREADS
+        else:
+            blocks, threads = grid.blocks, grid.threads
+            extra = (*scratch(grid, stream, self.number), *grid.numbers)
         try:
             record = loaded.spare.pop()
         except IndexError:
             record = ArgumentRecord(loaded.parameters)
         try:
-            _fill(record, launch, elements)
+            block = launch.captures + b"".join(map(_scalar, launch.views))
+            write(record.data, block, launch.pointers, launch.shape, launch.strides, extra=extra)
             recent_kernels.append(kernel.source.name)
             (status,) = api().cuLaunchKernel(
-                loaded.handle, blocks, 1, 1, _THREADS, 1, 1, 0, stream.handle, record.handle, 0
+                loaded.handle, blocks, 1, 1, threads, 1, 1, 0, stream.handle, record.handle, 0
             )
         finally:
             loaded.spare.append(record)
@@ -118,10 +128,27 @@ class CudaBackend:
         hold(arrays, stream)
 
     def launcher(self, kernel: Kernel, direct: Direct) -> Launcher | None:
-        """Return None: every launch takes the general way."""
+        """Return the native launcher for arrays of this device."""
+        loaded = self._loaded[kernel.source.text]
+        tile = kernel.source.tile
+        grid = direct.grid
+        if grid is None:
+            grid = Grid(min(-(-math.prod(direct.shape) // tile), _MOST_BLOCKS), _THREADS, ())
+        ((_, record),) = loaded.parameters
+        return launcher_of(
+            kernel.source.name,
+            direct,
+            self.device,
+            function=loaded.handle,
+            record=record,
+            grid=grid,
+            tile=tile,
+            most=_MOST_BLOCKS,
+        )
 
     def allocator(self, direct: Direct) -> Allocator | None:
-        """Return None, as there is no launcher."""
+        """Return what makes outputs in the library of the first input."""
+        return allocator_of(direct)
 
 
 def _stream(arrays: Sequence[DeviceView], number: int) -> StreamHandle:
@@ -132,27 +159,8 @@ def _stream(arrays: Sequence[DeviceView], number: int) -> StreamHandle:
     return as_stream(None, number)
 
 
-def _fill(record: ArgumentRecord, launch: Launch, elements: int) -> None:
-    """Write the call record of device/transform.cuh: scalars, addresses, shape, strides."""
-    block = launch.captures + b"".join(map(_scalar, launch.views))
-    packed = _packer(max(len(block), _SLOT), len(launch.pointers))
-    assert len(record.data) == -(-packed.size // _SLOT) * _SLOT, "the text has another record"
-    rank = len(launch.shape)
-    rest = (0,) * (_DIMS - rank)
-    numbers = [elements, rank, *launch.shape, *rest]
-    for strides in launch.strides:
-        numbers += strides
-        numbers += rest
-    packed.pack_into(record.data, 0, block, *launch.pointers, *numbers)
-
-
-@lru_cache(maxsize=1024)
-def _packer(room: int, operands: int) -> struct.Struct:
-    return struct.Struct(f"<{room}s{operands}Q{2 + _DIMS + _DIMS * operands}q")
-
-
 def _scalar(view: View) -> Any:  # Any: bytes
     """Return the slot of an operand that is given by value: what is on the host."""
     if isinstance(view, DeviceView):
         return b""
-    return ctypes.string_at(view.ptr, view.dtype.itemsize).ljust(_SLOT, b"\0")
+    return ctypes.string_at(view.ptr, view.dtype.itemsize).ljust(SLOT, b"\0")

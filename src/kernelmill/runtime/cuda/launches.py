@@ -6,7 +6,9 @@ What a launch needs of the driver is prepared for each kernel and configuration,
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import struct
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from kernelmill import events
@@ -14,14 +16,18 @@ from kernelmill.errors import ArgumentError, DeviceError
 from kernelmill.runtime.cuda.arguments import ArgumentRecord, pack
 from kernelmill.runtime.cuda.arrays import wait_for_producers
 from kernelmill.runtime.cuda.device import cuda_device
-from kernelmill.runtime.cuda.driver import api, check, explained, recent_kernels, require
+from kernelmill.runtime.cuda.direct import context_of, driver_calls, failure
+from kernelmill.runtime.cuda.driver import api, check, recent_kernels, require
 from kernelmill.runtime.cuda.lifetimes import hold
 from kernelmill.runtime.cuda.program import Kernel
+from kernelmill.runtime.cuda.quick import handle_of, slots_of
 from kernelmill.runtime.cuda.stream import as_stream
+from kernelmill.runtime.native import native
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kernelmill.runtime.backend import Launcher
     from kernelmill.runtime.cuda.arrays import DeviceView
     from kernelmill.runtime.cuda.device import CudaDevice
 
@@ -32,7 +38,7 @@ _DIMENSIONS: Final = 3
 _PORTABLE_CLUSTER: Final = 8
 # CUDA guarantees this much shared memory; more is asked for, kernel by kernel.
 _PLAIN_SHARED: Final = 48 << 10
-_MOST_STREAMS: Final = 256
+_MOST_PREPARED: Final = 1024
 
 
 def _extent(value: Extent, name: str) -> tuple[int, int, int]:
@@ -77,6 +83,7 @@ class LaunchConfig:
     shmem_size: int = 0
     is_cooperative: bool = False
     programmatic_stream_serialization: bool = False
+    _hash: int = field(default=0, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "grid", _extent(self.grid, "grid"))
@@ -85,6 +92,19 @@ class LaunchConfig:
             object.__setattr__(self, "cluster", _extent(self.cluster, "cluster"))
         if self.shmem_size < 0:
             raise ArgumentError(f"shmem_size={self.shmem_size} is below 0")
+        parts = (
+            self.grid,
+            self.block,
+            self.cluster,
+            self.shmem_size,
+            self.is_cooperative,
+            self.programmatic_stream_serialization,
+        )
+        object.__setattr__(self, "_hash", hash(parts))
+
+    def __hash__(self) -> int:
+        """Return the hash, which every launch asks for."""
+        return self._hash
 
 
 def _own(config: object) -> LaunchConfig:
@@ -176,38 +196,38 @@ def _blocks(config: LaunchConfig) -> tuple[int, int, int]:
 
 
 class _Prepared:
-    """A configuration as the driver wants it, for one kernel on one device.
+    """A configuration as the driver wants it, for one kernel on one device."""
 
-    Each stream has a record of its own, which is never changed: threads may launch at once.
-    """
-
-    __slots__ = ("_config", "device", "function", "records")
+    __slots__ = ("_attributes", "_config", "_context", "_kernel", "device")
 
     def __init__(self, kernel: Kernel, config: LaunchConfig, device: CudaDevice) -> None:
         _check_limits(config, kernel, device)
-        self.device = device
-        self.function = api().CUfunction(kernel.handle)
+        self._kernel, self._config, self.device = kernel, config, device
+        self._context = context_of(device)
+        self._attributes = _attributes(config)
         self._opt_in(kernel, config, device)
-        self._config = config
-        self.records: dict[int, Any] = {}  # Any: CUlaunchConfig by the handle of a stream
 
-    def record(self, stream: int) -> Any:  # Any: CUlaunchConfig
-        """Return the record for a stream."""
-        found = self.records.get(stream)
-        if found is not None:
-            return found
-        cuda, config = api(), self._config
-        native = cuda.CUlaunchConfig()
-        native.gridDimX, native.gridDimY, native.gridDimZ = _blocks(config)
-        native.blockDimX, native.blockDimY, native.blockDimZ = _triple(config.block)
-        native.sharedMemBytes = config.shmem_size
-        attributes = list(_attributes(cuda, config))
-        native.attrs = attributes
-        native.numAttrs = len(attributes)
-        native.hStream = stream
-        if len(self.records) >= _MOST_STREAMS:
-            self.records.clear()
-        return self.records.setdefault(stream, native)
+    def launcher(self, record: bytearray, slots: tuple[Any, ...] = ()) -> Launcher:
+        """Return what launches on a stream with the arguments of a record, the slots filled in."""
+        kernel, config = self._kernel, self._config
+        made: Launcher = native().CudaLauncher(
+            driver_calls(),
+            kernel.handle,
+            record,
+            tuple(offset for offset, _ in kernel.parameters),
+            slots,
+            grid=_blocks(config),
+            block=_triple(config.block),
+            shared=config.shmem_size,
+            device=self.device.number,
+            context=self._context,
+            takes_stream=True,
+            attributes=self._attributes,
+            name=kernel.name,
+            note=recent_kernels.append,
+            failed=partial(failure, f"kernel {kernel.name!r}"),
+        )
+        return made
 
     @staticmethod
     def _opt_in(kernel: Kernel, config: LaunchConfig, device: CudaDevice) -> None:
@@ -221,30 +241,31 @@ class _Prepared:
         check(answer, f"give kernel {kernel.name!r} {config.shmem_size} bytes of shared memory")
 
 
-def _attributes(cuda: Any, config: LaunchConfig) -> Any:  # Any: a module; a generator of its class
-    ids = cuda.CUlaunchAttributeID
+# A CUlaunchAttribute: its number, and 64 bytes of value.
+_ATTRIBUTE: Final = struct.Struct("<i4x3I52x")
+
+
+def _attributes(config: LaunchConfig) -> bytes | None:
+    """Return the attributes of a launch as the driver takes them."""
+    ids = api().CUlaunchAttributeID
+    made = b""
     if config.cluster is not None:
-        made = cuda.CUlaunchAttribute()
-        made.id = ids.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-        size = made.value.clusterDim
-        size.x, size.y, size.z = _triple(config.cluster)
-        yield made
+        cluster = int(ids.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
+        made += _ATTRIBUTE.pack(cluster, *_triple(config.cluster))
     if config.is_cooperative:
-        made = cuda.CUlaunchAttribute()
-        made.id = ids.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
-        made.value.cooperative = 1
-        yield made
+        made += _ATTRIBUTE.pack(int(ids.CU_LAUNCH_ATTRIBUTE_COOPERATIVE), 1, 0, 0)
     if config.programmatic_stream_serialization:
-        made = cuda.CUlaunchAttribute()
-        made.id = ids.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-        made.value.programmaticStreamSerializationAllowed = 1
-        yield made
+        early = int(ids.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+        made += _ATTRIBUTE.pack(early, 1, 0, 0)
+    return made or None
 
 
 def _prepared(kernel: Kernel, config: LaunchConfig, number: int) -> _Prepared:
     key = config, number
     found = kernel.prepared.get(key)
     if found is None:
+        if len(kernel.prepared) >= _MOST_PREPARED:
+            kernel.prepared.clear()
         found = kernel.prepared[key] = _Prepared(kernel, config, cuda_device(number))
     assert isinstance(found, _Prepared)
     return found
@@ -257,7 +278,7 @@ class PreparedLaunch:
     of `prepare`; `update` replaces one scalar.
     """
 
-    __slots__ = ("_function", "_launch", "_name", "_prepared", "_record", "_streams", "views")
+    __slots__ = ("_launch", "_name", "_prepared", "_record", "views")
 
     def __init__(
         self,
@@ -267,8 +288,7 @@ class PreparedLaunch:
         views: Sequence[DeviceView],
     ) -> None:
         self._name, self._prepared, self._record = name, prepared, record
-        self._function, self._streams = prepared.function, prepared.records
-        self._launch = api().cuLaunchKernelEx
+        self._launch = prepared.launcher(record.data)
         self.views = tuple(views)
 
     @property
@@ -277,18 +297,17 @@ class PreparedLaunch:
         return self._prepared.device
 
     def __call__(self, stream: int = 0) -> None:
-        """Launch on a stream, given by its handle; the device must be current.
+        """Launch on a stream, given by its handle.
 
         Raises
         ------
+        ArgumentError
+            It is no handle.
         DeviceError
             The driver refuses, or an earlier kernel failed.
         """
-        recent_kernels.append(self._name)
-        config = self._streams.get(stream) or self._prepared.record(stream)
-        (status,) = self._launch(config, self._function, self._record.handle, 0)
-        if status:
-            raise explained(status.name, f"launch kernel {self._name!r}")
+        if not self._launch(stream):
+            raise ArgumentError(f"argument 'stream' is {stream!r}; accepted: the handle as an int")
 
     def update(self, index: int, value: bytes) -> None:
         """Replace the bytes of an argument.
@@ -379,10 +398,17 @@ def launch(stream: object, config: object, kernel: object, *args: object) -> Non
     ...     kernel = km.Program(text).compile("cubin").get_kernel("twice")
     ...     km.launch(stream, km.LaunchConfig(grid=1, block=x.shape[0]), kernel, x)
     """
-    emulated: Any = getattr(kernel, "launch_config", None)  # Any: a kernel of the emulator
-    if emulated is not None:
-        emulated(_own(config), args)
-        return
+    if type(kernel) is Kernel and type(config) is LaunchConfig:
+        found = kernel.prepared.get((config, *map(type, args)))
+        if found is not None and found[0](handle_of(stream, found[1].number), *args):
+            if events.active:
+                events.emit("launch", kernel.name, device=found[1].name)
+            return
+    else:
+        emulated: Any = getattr(kernel, "launch_config", None)  # Any: a kernel of the emulator
+        if emulated is not None:
+            emulated(_own(config), args)
+            return
     require()
     own, taken = _own(config), _own_kernel(kernel)
     try:
@@ -411,7 +437,14 @@ def _launch(
     on = as_stream(stream, device.number)
     if views:
         wait_for_producers(views, on)
-    PreparedLaunch(kernel.name, prepared, record, views)(on.handle)
+    launcher = record.launchers.get(prepared)
+    if launcher is None:
+        launcher = record.launchers[prepared] = prepared.launcher(record.data)
+    launcher(on.handle)
     if views:
         hold(views, on)
+    slots = slots_of(args, kernel.parameters, kernel.signature)
+    if slots is not None:
+        quick = prepared.launcher(bytearray(record.data), slots)
+        kernel.prepared[config, *map(type, args)] = quick, device
     return device

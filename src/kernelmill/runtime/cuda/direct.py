@@ -1,0 +1,227 @@
+"""The short way of a plan on a device: a native launcher for arrays like those it was made for.
+
+What the general way checks and arranges at each call is written into the record once; the native
+path compares what it must. Launches of users' kernels are in `launches.py`.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from functools import cache as once
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from kernelmill.errors import DTypeError
+from kernelmill.runtime.cuda.arrays import CudaArray, DeviceView, empty, torch_dtype
+from kernelmill.runtime.cuda.driver import api, check, explained, recent_kernels, require
+from kernelmill.runtime.cuda.libraries import code_of, tell
+from kernelmill.runtime.cuda.records import layout_of, write
+from kernelmill.runtime.cuda.scratch import scratch
+from kernelmill.runtime.cuda.stream import StreamHandle
+from kernelmill.runtime.native import native
+
+if TYPE_CHECKING:
+    from kernelmill.dtypes import DType, StructType
+    from kernelmill.runtime.backend import Allocator, Direct, Grid, Launcher
+    from kernelmill.runtime.cuda.device import CudaDevice
+
+__all__ = ["ALIKE", "ANY", "FIXED", "allocator_of", "array_slot", "failure", "launcher_of"]
+
+# How the native path looks at shapes.
+ANY, ALIKE, FIXED = range(3)
+_MOST_RANK: Final = 8
+_MOST_RECORD: Final = 4096
+_VERSION: Final = 12000
+_CALLS: Final = ("cuLaunchKernelEx", "cuCtxGetCurrent", "cuCtxSetCurrent", "cuStreamIsCapturing")
+
+
+@once
+def driver_calls() -> tuple[int, ...]:
+    """Return the addresses of what the native path calls."""
+    cuda = api()
+    answers = [cuda.cuGetProcAddress(name.encode(), _VERSION, 0) for name in _CALLS]
+    return tuple(
+        int(check(answer, f"find {name} in the driver")[0])
+        for name, answer in zip(_CALLS, answers, strict=True)
+    )
+
+
+def context_of(device: CudaDevice) -> int:
+    """Return the context of a device, which is current then."""
+    device.set_current()
+    return int(check(api().cuCtxGetCurrent(), f"find the context of {device.name}"))
+
+
+def failure(name: str, status: int) -> Exception:
+    """Return the error for a launch that the driver refused."""
+    require()  # says so where this process was forked
+    return explained(api().CUresult(status).name, f"launch {name!r}")
+
+
+def array_slot(
+    at: int,
+    dtype: DType | StructType | None,
+    *,
+    alignment: int = 1,
+    rank: int = -1,
+    shape_at: int = -1,
+    strides_at: int = -1,
+    fixed: tuple[tuple[int, ...], tuple[int, ...]] | None = None,
+) -> tuple[Any, ...]:
+    """Return the slot of an array in a record.
+
+    Parameters
+    ----------
+    at
+        Where its address goes.
+    dtype
+        What its elements must be; None for any.
+    alignment
+        What its address must be a multiple of.
+    rank, shape_at, strides_at
+        Dimensions that it must have, and where its extents and its strides in bytes go; -1 where
+        they do not matter.
+    fixed
+        The one shape, and strides in bytes, that are served.
+    """
+    if dtype is None:
+        return ("a", at, None, None, 0, 0, 0, alignment, shape_at, strides_at, rank, fixed)
+    try:
+        described = dtype.to_numpy()
+    except DTypeError:  # bfloat16 without ml_dtypes: no array of CuPy is of it
+        described = None
+    return (
+        "a", at, dtype, described, *code_of(dtype), dtype.itemsize, alignment, shape_at,
+        strides_at, rank, fixed,
+    )  # fmt: skip
+
+
+def launcher_of(
+    name: str,
+    direct: Direct,
+    device: CudaDevice,
+    *,
+    function: int,
+    record: int,
+    grid: Grid,
+    tile: int,
+    most: int,
+) -> Launcher | None:
+    """Return the native launcher for calls like this one; None where there is no short way.
+
+    `record` is the size of the kernel's argument, `tile` and `most` spread calls of any shape over
+    blocks; `grid` is that of a call of this very shape.
+    """
+    views = [view for view in direct.views if isinstance(view, DeviceView)]
+    rank = max(len(view.shape) for view in direct.views)
+    if len(views) < len(direct.views) or record > _MOST_RECORD or rank > _MOST_RANK:
+        return None
+    tell("own", CudaArray)
+    extra = (0, 0, *grid.numbers) if direct.grid is not None else ()
+    template = bytearray(record)
+    layout = layout_of(direct.captures, len(views), len(extra))
+    write(
+        template,
+        bytes(direct.captures),
+        (0,) * len(views),
+        direct.shape,
+        direct.strides,
+        extra=extra,
+    )
+    slots = tuple(
+        array_slot(
+            layout.pointers_at + 8 * k,
+            view.dtype,
+            alignment=view.dtype.alignment if view.is_aligned else 1,
+            fixed=(view.shape, view.strides) if direct.fixed else None,
+        )
+        for k, view in enumerate(views)
+    )
+    made: Launcher = native().CudaLauncher(
+        driver_calls(),
+        function,
+        template,
+        (0,),
+        slots,
+        grid=(grid.blocks, 1, 1),
+        block=(grid.threads, 1, 1),
+        device=device.number,
+        context=context_of(device),
+        outputs=direct.outputs,
+        mode=FIXED if direct.fixed else ALIKE,
+        tile=0 if direct.fixed else tile,
+        most=most,
+        count_at=layout.count_at,
+        captures=direct.captures,
+        name=name,
+        note=recent_kernels.append,
+        failed=partial(failure, name),
+        scratch=(layout.extra_at, partial(_scratch, grid, device.number)) if grid.tickets else None,
+    )
+    return made
+
+
+def _scratch(grid: Grid, device: int, stream: int) -> bytes:
+    return struct.pack("<QQ", *scratch(grid, StreamHandle(stream), device))
+
+
+# ----------------------------------------------------------------------------------- outputs
+
+
+def allocator_of(direct: Direct) -> Allocator | None:
+    """Return what makes outputs in the library of the first input; None where it makes none."""
+    first, results = direct.views[0], direct.results
+    if not isinstance(first, DeviceView) or len(results) != 1:
+        return None
+    (result,) = results
+    if first.maker == "torch":
+        return _torch_allocator(direct.fixed, first, result)
+    if not result.is_c_contiguous:
+        return None
+    maker = _cupy_like if first.maker == "cupy" else _own_like
+    shape = result.shape if direct.fixed else None
+    return partial(maker, shape, result.dtype, first.device)
+
+
+def _torch_allocator(fixed: bool, first: DeviceView, result: Any) -> Allocator | None:  # noqa: FBT001
+    torch: Any = sys.modules["torch"]
+    spelling = torch_dtype(torch, result.dtype)
+    tensor = torch.Tensor
+    if not fixed:
+        same = result.dtype == first.dtype
+        like = torch.empty_like if same else partial(torch.empty_like, dtype=spelling)
+        return lambda inputs: like(inputs[0]) if type(inputs[0]) is tensor else None
+    item = result.dtype.itemsize
+    if any(step % item for step in result.strides):
+        return None
+    steps = tuple(step // item for step in result.strides)
+    make = partial(
+        torch.empty_strided, result.shape, steps, dtype=spelling, device=f"cuda:{first.device}"
+    )
+    return lambda inputs: make() if type(inputs[0]) is tensor else None
+
+
+def _cupy_like(
+    shape: tuple[int, ...] | None,
+    dtype: DType | StructType,
+    device: int,
+    inputs: tuple[Any, ...],
+) -> Any:  # Any: an array of CuPy
+    cupy: Any = sys.modules["cupy"]
+    first = inputs[0]
+    if type(first) is not cupy.ndarray or cupy.cuda.runtime.getDevice() != device:
+        return None
+    return cupy.empty(first.shape if shape is None else shape, dtype.to_numpy())
+
+
+def _own_like(
+    shape: tuple[int, ...] | None,
+    dtype: DType | StructType,
+    device: int,
+    inputs: tuple[Any, ...],
+) -> Any:  # Any: a CudaArray
+    first = inputs[0]
+    if type(first) is not CudaArray:
+        return None
+    return empty(first.shape if shape is None else shape, dtype, "cuda", device=device)
