@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from kernelmill.compiler.dialects import Dialect, Family
 
-__all__ = ["PRIMARY", "ExpressionPrinter", "Headers", "Scope", "Text"]
+__all__ = ["PRIMARY", "ExpressionPrinter", "Headers", "Scope", "Text", "infix"]
 
 PRIMARY: Final = 9
 _UNARY: Final = 7
@@ -93,7 +93,8 @@ def _within(text: Text, rank: int) -> str:
     return text.text if text.rank >= rank else f"({text.text})"
 
 
-def _infix(symbol: str, left: Text, right: Text, *, exact: bool = True) -> Text:
+def infix(symbol: str, left: Text, right: Text, *, exact: bool = True) -> Text:
+    """Spell an infix operation; `exact` is that of the result."""
     rank = INFIX[symbol]
     if rank > _COMPARISON:  # * / + -
         return Text(f"{_within(left, rank)} {symbol} {_within(right, rank + 1)}", rank)
@@ -201,9 +202,9 @@ class ExpressionPrinter:
         test, then, orelse = parts
         if node.type == bool_ and not calls:
             if _is(node.orelse, node.condition, value=False):
-                return _infix("&", test, then, exact=False)
+                return infix("&", test, then, exact=False)
             if _is(node.then, node.condition, value=True):
-                return _infix("|", test, orelse, exact=False)
+                return infix("|", test, orelse, exact=False)
         plain = isinstance(node.type, (DType, WeakType)) and _scalar(node.type).kind != "complex"
         if calls or (plain and node.type not in _HALVES):
             arms = [Text(_exact(arm), arm.rank if arm.exact else PRIMARY) for arm in parts[1:]]
@@ -280,7 +281,7 @@ class ExpressionPrinter:
         if found in _HALVES:
             part, found = Text(f"f32({part.text})", PRIMARY), float32
         zero = self._literal(0, found) if found.kind == "float" else Text("0", PRIMARY)
-        return _infix(symbol, part, zero)
+        return infix(symbol, part, zero)
 
     # ------------------------------------------------------------------ operations
 
@@ -308,7 +309,7 @@ class ExpressionPrinter:
         if len(parts) == 1:
             return _prefix(form, parts[0])
         exact = family != "bool" or INFIX[form] != _BITS
-        return _infix(form, parts[0], parts[1], exact=exact)
+        return infix(form, parts[0], parts[1], exact=exact)
 
     def _compare(self, node: ir.Apply, parts: list[Text]) -> Text:
         """Spell a comparison: of one type directly, of two integer types by their values."""
@@ -322,7 +323,7 @@ class ExpressionPrinter:
         if types[0] == types[1] and family != "complex":
             if types[0] in _HALVES:
                 parts = [Text(f"f32({part.text})", PRIMARY) for part in parts]
-            return _infix(self.dialect.form(node.op, family), parts[0], parts[1])
+            return infix(self.dialect.form(node.op, family), parts[0], parts[1])
         function, swapped, negated = _ORDER["complex" if family == "complex" else "int"][node.op]
         first, second = reversed(parts) if swapped else parts
         call = f"{self.headers.use(family, function)}({_exact(first)}, {_exact(second)})"

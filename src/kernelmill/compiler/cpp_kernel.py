@@ -15,7 +15,7 @@ import numpy as np
 from kernelmill.compiler import ir
 from kernelmill.compiler.cpp import program_types
 from kernelmill.compiler.cpp_body import FunctionPrinter, declaration, words_read
-from kernelmill.compiler.cpp_expr import PRIMARY, ExpressionPrinter, Headers, Scope, Text
+from kernelmill.compiler.cpp_expr import PRIMARY, ExpressionPrinter, Headers, Scope, Text, infix
 from kernelmill.compiler.cpp_types import (
     Names,
     choose_definitions,
@@ -26,6 +26,7 @@ from kernelmill.compiler.cpp_types import (
 )
 from kernelmill.compiler.dialects import CUDA, KERNEL
 from kernelmill.compiler.intrinsics import ATOMICS, EFFECTS
+from kernelmill.compiler.narrow import Exact
 from kernelmill.compiler.kernel_ir import (
     UNIT,
     Array,
@@ -365,6 +366,14 @@ class KernelExpressionPrinter(ExpressionPrinter):
             case _:
                 return super()._leaf(node)
 
+    def _apply(self, node: ir.Apply, parts: list[Text]) -> Text:
+        if isinstance(node, Exact):
+            return infix(_EXACT_SYMBOLS[node.op], parts[0], parts[1])
+        return super()._apply(node, parts)
+
+
+_EXACT_SYMBOLS: Final = {"add": "+", "sub": "-", "mul": "*", "floordiv": "/", "mod": "%"}
+
 
 def _wide(type_: Type) -> str:
     return type_spelling(type_)
@@ -424,11 +433,11 @@ class KernelFunctionPrinter(FunctionPrinter):
             super()._statement(statement)
 
     def _for(self, loop: ir.For) -> None:
-        if loop.unroll:
-            self._emit("#pragma unroll")
         if not loop.plain:
             super()._for(loop)
             return
+        if loop.unroll:
+            self._emit("#pragma unroll")
         name = self.locals[loop.name]
         start, stop, step = (self._value(b).text for b in (loop.start, loop.stop, loop.step))
         self._counter += 1

@@ -81,7 +81,7 @@ def family_of(type_: Type) -> Family:
 
 # Symbols and how tightly they bind; only * / and + - are ever nested without parentheses.
 INFIX: Final[dict[str, int]] = {
-    "*": 6, "/": 6, "+": 5, "-": 5,
+    "*": 6, "/": 6, "%": 6, "+": 5, "-": 5,
     "<": 3, "<=": 3, ">": 3, ">=": 3, "==": 3, "!=": 3,
     "&": 2, "|": 2, "^": 2,
 }  # fmt: skip

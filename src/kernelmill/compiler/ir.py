@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from kernelmill.compiler.intrinsics import OPERATIONS, OperationError
-from kernelmill.compiler.kernel_ir import Effect, Extent, Invoke, Special
+from kernelmill.compiler.kernel_ir import Below, Effect, Extent, Invoke, Special
 from kernelmill.dtypes import (
     DType,
     StructType,
@@ -172,7 +172,7 @@ class Call:
 
 Expr: TypeAlias = (
     Const | Param | Capture | Local | Apply | Cast | Select
-    | GetField | MakeStruct | GetItem | MakeTuple | Call | Extent | Special
+    | GetField | MakeStruct | GetItem | MakeTuple | Call | Extent | Special | Below
 )  # fmt: skip
 
 
@@ -294,6 +294,8 @@ def children(node: Expr) -> tuple[Expr, ...]:
             return args
         case Cast(value=value) | GetField(value=value) | GetItem(value=value):
             return (value,)
+        case Below(value=value, limit=limit):
+            return (value, limit)
         case Select(condition, then, orelse):
             return (condition, then, orelse)
         case MakeStruct(values=values) | MakeTuple(values=values):

@@ -19,6 +19,7 @@ __all__ = [
     "UNIT",
     "Array",
     "Atomic",
+    "Below",
     "Effect",
     "Extent",
     "Invoke",
@@ -84,6 +85,15 @@ class Special:
     """An index or size of threads or blocks: one of `SPECIALS`, or `lane`."""
 
     name: str
+    type: Type = weak_int
+
+
+@dataclass(frozen=True, slots=True)
+class Below:
+    """An integer that is known to be at least 0 and less than `limit`."""
+
+    value: ir.Expr
+    limit: ir.Expr
     type: Type = weak_int
 
 

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from kernelmill.compiler import ir
-from kernelmill.compiler.kernel_ir import Effect
+from kernelmill.compiler.kernel_ir import Below, Effect
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +32,9 @@ def rewrite_expression(node: ir.Expr, change: Callable[[ir.Expr], ir.Expr]) -> i
             made = ir.Select(test, a, b, type_)
         case ir.MakeStruct(values, struct):
             made = ir.MakeStruct(tuple(rewrite_expression(v, change) for v in values), struct)
+        case Below(value, limit, type_):
+            parts = (rewrite_expression(value, change), rewrite_expression(limit, change))
+            made = Below(*parts, type_)
         case ir.MakeTuple(values, items):
             made = ir.MakeTuple(tuple(rewrite_expression(v, change) for v in values), items)
         case _:

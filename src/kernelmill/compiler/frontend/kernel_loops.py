@@ -14,6 +14,7 @@ from kernelmill.compiler.frontend import loops
 from kernelmill.compiler.frontend.expressions import evaluate_scalar
 from kernelmill.compiler.frontend.kernel_calls import rank, special
 from kernelmill.compiler.frontend.targets import give
+from kernelmill.compiler.kernel_ir import Below
 from kernelmill.dtypes import DType, weak_int
 from kernelmill.errors import OperatorError
 
@@ -166,7 +167,7 @@ def _split(frame: Frame, extents: list[ir.Expr], value: ir.Expr) -> list[ir.Expr
     for extent in reversed(extents[1:]):
         indices.insert(0, build.apply("mod", value, extent))
         value = frame.leaf(build.apply("floordiv", value, extent), "i")
-    return [value, *indices]
+    return [frame.leaf(Below(value, extents[0]), "i") if indices else value, *indices]
 
 
 def _tiles(frame: Frame, extents: list[ir.Expr]) -> list[_Walk]:

@@ -21,6 +21,8 @@ from kernelmill.compiler.frontend.scope import Baked, Captures, Surroundings
 from kernelmill.compiler.frontend.values import Binding, Known, Value
 from kernelmill.compiler.kernel_builder import KernelBuilder, has_effects
 from kernelmill.compiler.kernel_ir import UNIT, Array, Invoke, Kernel, Perform
+from kernelmill.compiler.kernel_verify import verify_kernel
+from kernelmill.compiler.narrow import narrow
 from kernelmill.compiler.simplify import drop_unread
 from kernelmill.compiler.source import find_source
 from kernelmill.errors import OperatorError
@@ -147,6 +149,8 @@ def translate_kernel(
         small=small,
         limits=tuple(s.limits for s in scalars),
     )
+    kernel = narrow(kernel)
+    verify_kernel(kernel)
     baked = tuple(
         Baked(k.name, _reader(k, function), k.value, k.read) for k in program.captures.baked
     )

@@ -1,0 +1,404 @@
+"""A pass over kernels: integers that are known to be small are computed in 32 bits.
+
+Weak integers have 64 bits. Where the bounds of extents, arguments and thread indices show that a
+value fits int32, and so do the values it is made of, it is computed in int32: the values are the
+same, and a device has no 64-bit integer units. Loops that cannot overflow are marked `plain`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from kernelmill.compiler import ir
+from kernelmill.compiler.intrinsics import OPERATIONS
+from kernelmill.compiler.kernel_ir import Below, Effect, Extent, Invoke, Special
+from kernelmill.dtypes import DType, Type, bool_, int32, int64, uint32, uint64, weak_int
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kernelmill.compiler.kernel_ir import Kernel
+
+__all__ = ["NARROW_LIMIT", "Exact", "narrow"]
+
+Bounds: TypeAlias = tuple[int, int]
+
+# Extents, arguments and grids up to this are narrow: one more step of a loop still fits int32.
+NARROW_LIMIT: Final = 1 << 30
+_FULL: Final[Bounds] = (int64.min, int64.max)
+_NARROW: Final[Bounds] = (int32.min, int32.max)
+# Passes over a function before locals that still grow are given up, and at most.
+_GROWING: Final = 2
+_MOST_PASSES: Final = 12
+
+
+def narrow(kernel: Kernel) -> Kernel:
+    """Return the kernel with small integers in 32 bits; its values are the same."""
+    functions = tuple(_Narrower(kernel, f).run() for f in kernel.program.functions)
+    return dataclasses.replace(
+        kernel, program=dataclasses.replace(kernel.program, functions=functions)
+    )
+
+
+# ----------------------------------------------------------------------------- bounds
+
+
+@dataclass(slots=True)
+class _Ranges:
+    """Bounds of the integers of one function."""
+
+    kernel: Kernel
+    function: ir.Function
+    locals: dict[str, Bounds] = field(default_factory=dict)
+
+    def of(self, node: ir.Expr) -> Bounds:
+        """Return bounds of an integer expression."""
+        type_ = node.type
+        whole = _whole(type_)
+        match node:
+            case ir.Const(value=int() as value):
+                return (value, value) if whole[0] <= value <= whole[1] else whole
+            case ir.Local(name):
+                found = self.locals.get(name, whole)
+            case ir.Param(index):
+                found = self._param(index, whole)
+            case Extent():
+                found = (0, int64.max if self.kernel.wide else NARROW_LIMIT)
+            case Below(_, limit):
+                found = (0, max(self.of(limit)[1] - 1, 0))
+            case Special(name):
+                found = _special(name, self.kernel)
+            case ir.Cast(value) if _is_integer(value.type):
+                found = self.of(value)
+            case ir.Select(_, then, orelse):
+                found = _hull(self.of(then), self.of(orelse))
+            case ir.Apply(op, args) if all(_is_integer(a.type) for a in args):
+                rule = _RULES.get(op)
+                found = whole if rule is None else rule(*(self.of(a) for a in args))
+            case _:
+                return whole
+        return found if whole[0] <= found[0] and found[1] <= whole[1] else whole
+
+    def _param(self, index: int, whole: Bounds) -> Bounds:
+        if self.function is not self.kernel.program.entry or index >= len(self.kernel.limits):
+            return whole
+        return self.kernel.limits[index] or whole
+
+    # ------------------------------------------------------------------ locals
+
+    def settle(self) -> None:
+        """Find bounds of the locals by repetition; those that keep growing get none."""
+        for turn in range(_MOST_PASSES):
+            before = dict(self.locals)
+            self._block(self.function.body)
+            if self.locals == before:
+                return
+            if turn >= _GROWING:
+                grown = {n for n, b in self.locals.items() if before.get(n, b) != b}
+                self.locals.update(dict.fromkeys(grown, _FULL))
+        self.locals = dict.fromkeys(self.locals, _FULL)
+
+    def _block(self, block: tuple[ir.Stmt, ...]) -> None:
+        for statement in block:
+            match statement:
+                case ir.Assign(name, value) if _is_integer(value.type):
+                    self._note(name, self.of(value))
+                case ir.If(_, then, orelse):
+                    self._block(then)
+                    self._block(orelse)
+                case ir.For(name, start, stop, step, body):
+                    self._note(name, self.turns(start, stop, step))
+                    self._block(body)
+                case ir.While(_, body):
+                    self._block(body)
+                case Effect(name=str() as name):
+                    if statement.result is not None and _is_integer(statement.result):
+                        self._note(name, _whole(statement.result))
+
+    def _note(self, name: str, found: Bounds) -> None:
+        self.locals[name] = _hull(self.locals[name], found) if name in self.locals else found
+
+    def turns(self, start: ir.Expr, stop: ir.Expr, step: ir.Expr) -> Bounds:
+        """Return bounds of a loop variable."""
+        first, last, by = self.of(start), self.of(stop), self.of(step)
+        if by[0] > 0:
+            return first[0], max(first[0], last[1] - 1)
+        if by[1] < 0:
+            return min(first[1], last[0] + 1), first[1]
+        return _FULL
+
+
+def _hull(a: Bounds, b: Bounds) -> Bounds:
+    return min(a[0], b[0]), max(a[1], b[1])
+
+
+def _is_integer(type_: Type) -> bool:
+    return type_ == weak_int or (isinstance(type_, DType) and type_.is_integer)
+
+
+def _whole(type_: Type) -> Bounds:
+    if isinstance(type_, DType) and type_.is_integer:
+        return type_.min, type_.max
+    return _FULL
+
+
+def _special(name: str, kernel: Kernel) -> Bounds:
+    if name == "lane":
+        return 0, 31
+    base, _, axis = name.partition(".")
+    side = kernel.block["xyz".index(axis)]
+    blocks = NARROW_LIMIT // kernel.threads if kernel.small else int32.max
+    rows = {"threadIdx": (0, side - 1), "blockDim": (side, side), "gridDim": (1, blocks)}
+    return rows.get(base, (0, blocks - 1))
+
+
+def _products(a: Bounds, b: Bounds) -> Bounds:
+    found = [x * y for x in a for y in b]
+    return min(found), max(found)
+
+
+def _quotients(a: Bounds, b: Bounds) -> Bounds:
+    if b[0] > 0:
+        found = [x // y for x in a for y in b]
+        return min(found), max(found)
+    size = max(abs(a[0]), abs(a[1]))
+    return -size, size
+
+
+def _remainders(a: Bounds, b: Bounds) -> Bounds:
+    if b[0] >= 0:
+        top = max(b[1] - 1, 0)
+        return 0, min(top, a[1]) if a[0] >= 0 else top
+    return min(b[0] + 1, 0), max(b[1] - 1, 0)
+
+
+def _shifted(a: Bounds, b: Bounds) -> Bounds:
+    if b[0] < 0 or b[1] >= int64.bits:
+        return _FULL
+    return _products(a, (1 << b[0], 1 << b[1]))
+
+
+def _masked(a: Bounds, b: Bounds) -> Bounds:
+    tops = [x[1] for x in (a, b) if x[0] >= 0]
+    return (0, min(tops)) if tops else _FULL
+
+
+_RULES: Final[dict[str, Callable[..., Bounds]]] = {
+    "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
+    "mul": _products,
+    "neg": lambda a: (-a[1], -a[0]),
+    "pos": lambda a: a,
+    "abs": lambda a: (0 if a[0] <= 0 <= a[1] else min(map(abs, a)), max(map(abs, a))),
+    "floordiv": _quotients,
+    "mod": _remainders,
+    "min": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
+    "max": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
+    "minimum": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
+    "maximum": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
+    "lshift": _shifted,
+    "and": _masked,
+    "int": lambda a: a,
+}
+
+
+# ----------------------------------------------------------------------------- rewriting
+
+
+class _Narrower:
+    """Rewrites one function."""
+
+    def __init__(self, kernel: Kernel, function: ir.Function) -> None:
+        self.function = function
+        self.ranges = _Ranges(kernel, function)
+        self.ranges.settle()
+        self.narrow = {
+            name
+            for name, type_ in function.locals
+            if type_ == weak_int and _fits(self.ranges.locals.get(name, _FULL))
+        }
+        for statement in ir.walk_statements(function.body):
+            if isinstance(statement, ir.For) and not self._reaches(statement)[1]:
+                self.narrow.discard(statement.name)
+
+    def run(self) -> ir.Function:
+        """Return the function with small integers in 32 bits."""
+        if self.function.raw is not None:
+            return self.function
+        names = tuple((n, int32 if n in self.narrow else t) for n, t in self.function.locals)
+        return dataclasses.replace(
+            self.function, locals=names, body=self._block(self.function.body)
+        )
+
+    # ------------------------------------------------------------------ statements
+
+    def _block(self, block: tuple[ir.Stmt, ...]) -> tuple[ir.Stmt, ...]:
+        return tuple(self._statement(s) for s in block)
+
+    def _statement(self, statement: ir.Stmt) -> ir.Stmt:
+        match statement:
+            case ir.Assign(name, value, span):
+                return ir.Assign(name, self._for_local(name, value), span)
+            case ir.Return(value, span):
+                return ir.Return(self.wide(value), span)
+            case ir.If(test, then, orelse, span):
+                return ir.If(self.wide(test), self._block(then), self._block(orelse), span)
+            case ir.While(test, body, span):
+                return ir.While(self.wide(test), self._block(body), span)
+            case ir.For():
+                return self._loop(statement)
+            case Effect():
+                return self._effect(statement)
+            case _:
+                return statement
+
+    def _for_local(self, name: str, value: ir.Expr) -> ir.Expr:
+        return self.small(value) if name in self.narrow else self.wide(value)
+
+    def _reaches(self, loop: ir.For) -> tuple[bool, bool]:
+        """Return whether a loop runs upwards and stays in int64, and whether it stays in int32."""
+        start, stop, step = (self.ranges.of(b) for b in (loop.start, loop.stop, loop.step))
+        last = max(stop[1] - 1 + step[1], start[1])
+        plain = step[0] > 0 and last <= int64.max
+        return plain, plain and all(map(_fits, (start, stop, step))) and last <= int32.max
+
+    def _loop(self, loop: ir.For) -> ir.Stmt:
+        plain, _ = self._reaches(loop)
+        change = self.small if loop.name in self.narrow else self.wide
+        start, stop, step = (change(b) for b in (loop.start, loop.stop, loop.step))
+        body = self._block(loop.body)
+        return dataclasses.replace(loop, start=start, stop=stop, step=step, body=body, plain=plain)
+
+    def _effect(self, statement: Effect) -> Effect:
+        if isinstance(statement, Invoke):
+            return statement.with_operands(tuple(map(self.wide, statement.operands())))
+        place = getattr(statement, "place", None)
+        count = len(place.index) if place is not None else 0
+        operands = statement.operands()
+        index = [self._index(v) for v in operands[:count]]
+        return statement.with_operands((*index, *map(self.wide, operands[count:])))
+
+    def _index(self, value: ir.Expr) -> ir.Expr:
+        if value.type == weak_int and _fits(self.ranges.of(value)):
+            return self.small(value)
+        return self.wide(value)
+
+    # ------------------------------------------------------------------ expressions
+
+    def small(self, node: ir.Expr) -> ir.Expr:
+        """Return a weak integer that fits as an int32."""
+        match node:
+            case ir.Const(value):
+                return ir.Const(value, int32)
+            case ir.Local(name) if name in self.narrow:
+                return ir.Local(name, int32)
+            case Extent() | Special():
+                return dataclasses.replace(node, type=int32)
+            case Below(value):
+                return self.small(value) if _fits(self.ranges.of(value)) else self._cut(value)
+            case ir.Cast(value) if value.type == int32:
+                return self.wide(value)
+            case ir.Apply(op, args) if op in _EXACT and self._small_parts(args):
+                return self._applied(op, args)
+            case ir.Select(test, then, orelse) if self._small_parts((then, orelse)):
+                return ir.Select(self.wide(test), self.small(then), self.small(orelse), int32)
+            case _:
+                return ir.Cast(self._rebuilt(node), int32)
+
+    def _cut(self, value: ir.Expr) -> ir.Expr:
+        return ir.Cast(self._rebuilt(value), int32)
+
+    def _small_parts(self, args: tuple[ir.Expr, ...]) -> bool:
+        return all(a.type == weak_int and _fits(self.ranges.of(a)) for a in args)
+
+    def _applied(self, op: str, args: tuple[ir.Expr, ...]) -> ir.Expr:
+        """Apply an operation in 32 bits; a division of what is not negative needs no signs."""
+        made = tuple(self.small(a) for a in args)
+        found = [self.ranges.of(a) for a in args]
+        if op in ("floordiv", "mod") and all(low >= 0 for low, _ in found):
+            halves = tuple(_unsigned(m) for m in made)
+            kind = Exact if found[1][0] > 0 else ir.Apply
+            return ir.Cast(kind(op, halves, uint32), int32)
+        return (Exact if op in _PLAIN else ir.Apply)(op, made, int32)
+
+    def wide(self, node: ir.Expr) -> ir.Expr:
+        """Return an expression of the same type, with small parts in 32 bits."""
+        computed = not isinstance(node, (ir.Const, ir.Param))
+        if node.type == weak_int and computed and _fits(self.ranges.of(node)):
+            made = self.small(node)
+            if isinstance(made, ir.Cast) and made.value.type == weak_int:
+                return made.value
+            return ir.Cast(made, weak_int)
+        match node:
+            case ir.Apply(op, args, type_) if type_ == bool_ and op in _COMPARED:
+                if self._small_parts(args):
+                    return ir.Apply(op, tuple(self.small(a) for a in args), bool_)
+        return self._rebuilt(node)
+
+    def _rebuilt(self, node: ir.Expr) -> ir.Expr:
+        match node:
+            case ir.Cast(value, type_) if value.type == weak_int and _fits(self.ranges.of(value)):
+                if isinstance(value, (ir.Const, ir.Param)):
+                    return node
+                made = self.small(value)
+                return made if type_ == int32 else ir.Cast(made, type_)
+            case Below(value):
+                return self._rebuilt(value)
+            case ir.Apply("floordiv" | "mod" as op, args, type_) if (
+                type_ == weak_int and all(self.ranges.of(a)[0] >= 0 for a in args)
+            ):
+                kind = Exact if self.ranges.of(args[1])[0] > 0 else ir.Apply
+                parts = tuple(ir.Cast(self.wide(a), uint64) for a in args)
+                return ir.Cast(kind(op, parts, uint64), weak_int)
+            case ir.Apply(op, args, type_) if type_ == weak_int and op in _PLAIN:
+                parts = tuple(self.wide(a) for a in args)
+                return (Exact if self._is_exact(op, args) else ir.Apply)(op, parts, type_)
+            case _:
+                return _with_children(node, tuple(self.wide(c) for c in ir.children(node)))
+
+    def _is_exact(self, op: str, args: tuple[ir.Expr, ...]) -> bool:
+        low, high = _RULES[op](*(self.ranges.of(a) for a in args))
+        return int64.min <= low and high <= int64.max
+
+
+@dataclass(frozen=True, slots=True)
+class Exact(ir.Apply):
+    """An operation on integers whose result is known to fit, and whose divisor is not zero."""
+
+
+def _fits(bounds: Bounds) -> bool:
+    return _NARROW[0] <= bounds[0] and bounds[1] <= _NARROW[1]
+
+
+def _unsigned(node: ir.Expr) -> ir.Expr:
+    if isinstance(node, ir.Const):
+        return ir.Const(node.value, uint32)
+    return ir.Cast(node, uint32)
+
+
+# Operations whose result in int32 is that in int64 where both fit.
+_EXACT: Final = frozenset(
+    ("add", "sub", "mul", "neg", "pos", "abs", "floordiv", "mod", "min", "max", "minimum", "maximum",
+     "and", "or", "xor")
+)  # fmt: skip
+_PLAIN: Final = frozenset(("add", "sub", "mul"))
+_COMPARED: Final = frozenset(("lt", "le", "gt", "ge", "eq", "ne"))
+assert _EXACT | _COMPARED <= OPERATIONS.keys()
+
+
+def _with_children(node: ir.Expr, parts: tuple[ir.Expr, ...]) -> ir.Expr:
+    """Return a node with other children of the same types."""
+    match node:
+        case ir.Apply() | ir.Call():
+            return dataclasses.replace(node, args=parts)
+        case ir.Cast() | ir.GetField() | ir.GetItem():
+            return dataclasses.replace(node, value=parts[0])
+        case ir.Select():
+            test, then, orelse = parts
+            return dataclasses.replace(node, condition=test, then=then, orelse=orelse)
+        case ir.MakeStruct() | ir.MakeTuple():
+            return dataclasses.replace(node, values=parts)
+        case _:
+            return node
