@@ -37,6 +37,8 @@ _RESIDENT: Final = 2048
 # The most packets of one thread, from where on a row has more threads; the most bytes of results
 # that a thread keeps, and a block exchanges.
 _MOST_PACKETS: Final = 32
+# Neighbouring threads that read a whole line of the cache.
+_LINE: Final = 8
 _KEPT: Final = 64
 _EXCHANGED: Final = 32 << 10
 # Bytes that a thread asks for at a time; the most neighbours, and bytes of values made of them.
@@ -140,6 +142,7 @@ def _team(rows: int, packets: int, unroll: int, multiprocessors: int) -> int:
     """Return how many threads share a sequence: some of a warp, or whole blocks."""
     threads = multiprocessors * _RESIDENT // max(1, rows)
     wanted = min(packets // unroll, max(threads, packets // _MOST_PACKETS))
+    wanted = max(wanted, min(_LINE, packets // 2))
     for team, most in ((1, 2), (8, 16), (_WARP, 128), (_SHARING, _SHARING)):
         if wanted <= most:
             return team

@@ -46,6 +46,12 @@ struct fold_at {
 };
 template <class... F> struct folds {};
 
+// Quotients of 64 bits are rare, and long.
+KM_COLD i64 far_quotient(i64 a, i64 b) { return (i64)((u64)a / (u64)b); }
+KM_INL i64 quotient(i64 a, i64 b) {
+  return KM_LIKELY(((u64)(a | b) >> 32) == 0) ? (i64)((u32)a / (u32)b) : far_quotient(a, b);
+}
+
 // One accumulator for each fold; one of each fold.
 template <int J, class A> struct cell { A value; };
 template <class Is, class... A> struct cells_of;
@@ -193,7 +199,7 @@ struct reduction<Map, in<I...>, folds<F...>, Outputs, Captured, Bytes, N> {
       const T value = element<T>::load(A::pattern == by_value ? c.captures + value_at(K) : from);
       KM_UNROLL_ALL for (int v = 0; v < V; v++) to[v] = value;
     } else {
-      KM_UNROLL_ALL for (int v = 0; v < V; v++) to[v] = element<T>::load(from + v * c.strides[K][inner]);
+      KM_UNROLL_ALL for (int v = 0; v < V; v++) to[v] = A::access::load(from + v * c.strides[K][inner]);
     }
   }
   template <int... J, class Value>
@@ -253,7 +259,7 @@ struct reduction<Map, in<I...>, folds<F...>, Outputs, Captured, Bytes, N> {
 
   template <int... J>
   static KM_INL void store_at(const bank& fold, const state& made, const spots<Outputs>& to, indices<J...>) {
-    (element<typename F::fold::out>::store((char*)to.at[F::at], fold_of<J>(fold).finish(at<J>(made))), ...);
+    (store_anywhere<typename F::fold::out>((char*)to.at[F::at], fold_of<J>(fold).finish(at<J>(made))), ...);
   }
   // The result of a sequence, in column `column` of it where there are columns.
   static KM_INL void store(const call& c, const bank& fold, const state& made, i64 row, i64 column = 0) {
@@ -295,15 +301,9 @@ struct reduction<Map, in<I...>, folds<F...>, Outputs, Captured, Bytes, N> {
       const i64 count = smaller<i64>(T, c.pieces - base);
       return block_reduce<T>(*part(c, row, base + smaller<i64>(t, count - 1)), fold, storage, (int)count);
     };
-    state joined;
-    if (c.pieces <= T) {
-      joined = tile(0);
-    } else {
-      pile<state> tiles;
-      _Pragma("unroll 1") for (i64 base = 0; base < c.pieces; base += T) tiles.push(tile(base), fold);
-      joined = tiles.top(fold);
-    }
-    if (t == 0) store(c, fold, joined, row);
+    pile<state> tiles;
+    _Pragma("unroll 1") for (i64 base = 0; base < c.pieces; base += T) tiles.push(tile(base), fold);
+    if (t == 0) store(c, fold, tiles.top(fold), row);
   }
 };
 

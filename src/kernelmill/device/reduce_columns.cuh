@@ -30,7 +30,7 @@ struct columns : Pass {
     spot s;
     s.extent = c.shape[(int)c.ndim - 1];
     const i64 blocks = ceil_div(s.extent, width);
-    s.row = unit / blocks;
+    s.row = quotient(unit, blocks);
     s.base = (unit - s.row * blocks) * width;
     s.x = (int)threadIdx.x % X;
     s.y = (int)threadIdx.x / X;
@@ -170,7 +170,7 @@ struct columns : Pass {
     const Map map(c.captures);
     const bank fold(c.captures);
     _Pragma("unroll 1") for (i64 index = blockIdx.x; index < c.units * c.pieces; index += gridDim.x) {
-      const i64 unit = c.pieces == 1 ? index : index / c.pieces, piece = index - unit * c.pieces;
+      const i64 unit = quotient(index, c.pieces), piece = index - unit * c.pieces;
       const i64 low = piece * c.piece, high = smaller(c.length, low + c.piece);
       place at;
       const spot s = locate(c, unit, at);
@@ -200,7 +200,7 @@ struct columns : Pass {
     const Map map(c.captures);
     const bank fold(c.captures);
     _Pragma("unroll 1") for (i64 index = blockIdx.x; index < c.units * c.pieces; index += gridDim.x) {
-      const i64 unit = c.pieces == 1 ? index : index / c.pieces, piece = index - unit * c.pieces;
+      const i64 unit = quotient(index, c.pieces), piece = index - unit * c.pieces;
       const i64 low = piece * c.piece, high = smaller(c.length, low + c.piece);
       place at;
       const spot s = locate(c, unit, at);

@@ -53,7 +53,7 @@ struct ordered_rows : Pass {
     const Map map(c.captures);
     const bank fold(c.captures);
     _Pragma("unroll 1") for (i64 unit = blockIdx.x; unit < c.units * c.pieces; unit += gridDim.x) {
-      const i64 row = c.pieces == 1 ? unit : unit / c.pieces, piece = unit - row * c.pieces;
+      const i64 row = quotient(unit, c.pieces), piece = unit - row * c.pieces;
       const i64 low = piece * c.piece, high = smaller(c.length, low + c.piece);
       const state made = tiles<T>(c, map, fold, Pass::sequence(c, row), low, high, (int)threadIdx.x,
                                   [&](const state& value, i64 runs) {

@@ -71,16 +71,12 @@ struct rows : Pass {
     const Map map(c.captures);
     const bank fold(c.captures);
     _Pragma("unroll 1") for (i64 unit = blockIdx.x; unit < c.units * c.pieces; unit += gridDim.x) {
-      const i64 row = c.pieces == 1 ? unit : unit / c.pieces, piece = unit - row * c.pieces;
-      const place at = Pass::sequence(c, row);
+      const i64 row = quotient(unit, c.pieces), piece = unit - row * c.pieces;
+      const i64 low = piece * c.piece, high = c.piece == 0 ? c.length : smaller(c.length, low + c.piece);
+      const bool turns = c.piece == 0;
       state made;
-      i64 count;
-      if (c.piece == 0) {
-        count = share(c, map, fold, at, 0, c.length, piece, c.pieces, (int)threadIdx.x, T, piece + 1 == c.pieces, made);
-      } else {
-        const i64 low = piece * c.piece, high = smaller(c.length, low + c.piece);
-        count = share(c, map, fold, at, low, high, 0, 1, (int)threadIdx.x, T, true, made);
-      }
+      const i64 count = share(c, map, fold, Pass::sequence(c, row), low, high, turns ? piece : 0, turns ? c.pieces : 1,
+                              (int)threadIdx.x, T, !turns || piece + 1 == c.pieces, made);
       made = block_reduce<T>(made, fold, storage, (int)smaller<i64>(count, T));
       Pass::template deliver<T>(c, fold, made, row, piece, storage);
     }
@@ -174,7 +170,7 @@ struct rows : Pass {
     const int warp = (int)threadIdx.x / warp_size, lane = (int)lane_id();
     const i64 chunk = c.piece / storage.warps;
     _Pragma("unroll 1") for (i64 unit = blockIdx.x; unit < c.units * c.pieces; unit += gridDim.x) {
-      const i64 row = unit / c.pieces, piece = unit - row * c.pieces, low = piece * c.piece + warp * chunk;
+      const i64 row = quotient(unit, c.pieces), piece = unit - row * c.pieces, low = piece * c.piece + warp * chunk;
       state made;
       if (low < c.length) {
         made = chunk_of(c, map, fold, Pass::sequence(c, row), low, smaller(c.length, low + chunk));
