@@ -74,6 +74,10 @@ _MEANINGS: Final[dict[str, tuple[str, str]]] = {
         "a stream, event or kernel is closed, or of another device",
         "keep it open as long as it is used",
     ),
+    "CUDA_ERROR_NOT_INITIALIZED": (
+        "CUDA is not initialised in this process, or it was forked from one that used CUDA",
+        "start processes with multiprocessing's method 'spawn' or 'forkserver'",
+    ),
     "CUDA_ERROR_CONTEXT_IS_DESTROYED": ("the device was reset by another library", _LOCAL),
     "CUDA_ERROR_NOT_FOUND": ("there is no such name in the image", 'kernels need extern "C"'),
     "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH": (
