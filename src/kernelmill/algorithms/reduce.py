@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 
 from kernelmill import events
-from kernelmill.algorithms.plan import Bound, Plan, execute, quick, remember
+from kernelmill.algorithms.plan import Bound, Plan, execute, lately, remember
 from kernelmill.algorithms.reductions import Determinism, Options, Request, prepare, request_of
 from kernelmill.compiler.op import WELL_KNOWN, Op, root_of
+from kernelmill.runtime.memory import QUICK_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -134,14 +135,13 @@ def _reduce(
     used = ops if transform is None else (*ops, transform)
     key = _quick_key(arrays, used, options, out)
     if key is not None and not events.active:
-        found = quick(key)
-        if found is not None:
+        for found in lately(key):
             done = found.try_launch(used, arrays, out)
             if done is not None:
                 return done
     request = request_of(ops, transform, options)
     bound = prepare(request, arrays, out)
-    if key is not None:
+    if key is not None and bound.finish is None:
         remember(key, _plan(request, bound))
     return execute(bound)
 
@@ -201,20 +201,21 @@ transform_reduce.plan = _transform_planner  # type: ignore[attr-defined]  # like
 def _quick_key(
     arrays: tuple[Any, ...], used: tuple[Any, ...], options: Options, out: Any
 ) -> tuple[object, ...] | None:
-    """Return what tells this call apart from others, if it is of the common kind: NumPy arrays."""
+    """Return what tells this call apart from others, if all its arrays are of a common kind."""
     init, axis, keepdims, dtype, determinism = options
     if init is not None or dtype is not None or keepdims or type(axis) not in _PLAIN_AXES:
         return None
     parts: list[object] = [reduce, axis, determinism, len(used), *map(root_of, used)]
-    for x in arrays:
-        if type(x) is not np.ndarray:
+    made = () if out is None else (out if type(out) is tuple else (out,))
+    for x in (*arrays, *made):
+        if type(x) is np.ndarray:
+            parts += (x.dtype, x.shape)
+            continue
+        look = QUICK_TYPES.get(type(x))
+        found = None if look is None else look(x)
+        if found is None:
             return None
-        parts += (x.dtype, x.shape)
-    if out is not None:
-        for x in out if type(out) is tuple else (out,):
-            if type(x) is not np.ndarray:
-                return None
-            parts.append(x.dtype)
+        parts += (found, x.shape)
     return tuple(parts)
 
 

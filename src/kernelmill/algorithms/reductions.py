@@ -6,7 +6,7 @@ The public functions are in `reduce.py`, accumulators in `folds.py`, the text in
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
@@ -23,8 +23,9 @@ from kernelmill.algorithms.arguments import (
 )
 from kernelmill.algorithms.costs import Cost, count_flops
 from kernelmill.algorithms.folds import Fold, element_program, element_types, plan_fold
+from kernelmill.algorithms.moves import moved
 from kernelmill.algorithms.plan import Bound, Built, Scope, aligned, build, execute
-from kernelmill.algorithms.source import access, loop_for, storing, transform_source
+from kernelmill.algorithms.source import loop_for, storing, transform_source
 from kernelmill.algorithms.source_reduce import (
     FoldText,
     ReductionText,
@@ -119,11 +120,14 @@ def prepare(request: Request, inputs: tuple[Any, ...], out: Any) -> Bound:
             f"a reduction takes one array, got {count}",
             hint="`km.transform_reduce` takes several, with an operator that joins them",
         )
-    given = arguments_of(inputs, "inputs" if request.transform else "x")
+    name = "inputs" if request.transform else "x"
+    call = moved(inputs, out, name)
+    given = arguments_of(call.inputs, name)
     backend_of(given, "reduce")
     with promotion(rules_of(given)):
         mapped, folds = _folds(request, given)
-        return _bind(request, given, mapped, folds, out)
+        bound = _bind(request, given, mapped, folds, call.out)
+    return replace(bound, finish=call.back) if call.returns else bound
 
 
 def _folds(request: Request, given: list[Argument]) -> tuple[Specialized | None, list[Fold]]:
@@ -233,7 +237,7 @@ def _filling(fold: Fold, output: Argument, backend: Backend) -> Bound:
         f"empty {fold.op.name} ({view.dtype})",
         program,
         [],
-        [(view.dtype, layout.patterns[0])],
+        [(view.dtype, output.access(backend.target, layout.patterns[0]))],
         loop_for(backend.target, len(layout.shape)),
     )
     return Bound(

@@ -45,6 +45,8 @@ _EXCHANGED: Final = 32 << 10
 _ASKED: Final = 64
 _HELD: Final = 16
 _HELD_BYTES: Final = 256
+# Operands that are read for each element.
+_READ: Final = frozenset(("contiguous", "strided", "unaligned"))
 _STATE_ALIGNMENT: Final = 16
 _MOST_BLOCKS: Final = (1 << 31) - 1
 
@@ -125,7 +127,7 @@ def _packet(inputs: Sequence[tuple[int, Access]], state: int) -> int:
 
 def _unroll(packet: int, inputs: Sequence[tuple[int, Access]], state: int) -> int:
     """Return how many packets a thread asks for before it uses the first."""
-    taken = sum(size for size, pattern in inputs if pattern in ("contiguous", "strided"))
+    taken = sum(size for size, pattern in inputs if pattern in _READ)
     most = min(_ASKED // max(1, packet * taken), _HELD_BYTES // (packet * state), 8)
     return 1 << (max(1, most).bit_length() - 1)
 
