@@ -1,0 +1,88 @@
+"""Whole programs on the emulator: unchanged host code, its output, its errors, its exit status."""
+
+from __future__ import annotations
+
+import pytest
+
+from emulator_kernels import CORPUS
+from kernelmill.errors import ArgumentError, CompileError, NotImplementedHere
+from kernelmill.runtime.emulator import Schedule, run_program, scheduled
+
+EXPECTED = """\
+on kernelmill emulator
+0 wrong, 1 seen, time is known
+neighbours 1 0
+thread 0 of block 0
+thread 1 of block 0
+cudaErrorInvalidConfiguration
+"""
+
+
+@pytest.mark.parametrize("schedule", [Schedule(), Schedule("random", seed=3, blocks=3)])
+def test_a_program_with_host_code_runs_unchanged(schedule):
+    with scheduled(schedule):
+        done = run_program(CORPUS / "program.cu", ["777"], capture=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines, wanted = done.stdout.splitlines(), EXPECTED.splitlines()
+    assert sorted(lines) == sorted(wanted)
+
+
+def run(tmp_path, text: str):
+    path = tmp_path / "program.cu"
+    path.write_text(text)
+    return run_program(path, capture=True, timeout=60)
+
+
+def test_a_failed_assertion_breaks_the_device_and_not_the_program(tmp_path):
+    done = run(
+        tmp_path,
+        """#include <cassert>
+#include <cstdio>
+__global__ void picky(int n) { assert(threadIdx.x != n); }
+int main() {
+  picky<<<2, 32>>>(5);
+  printf("%s\\n", cudaGetErrorName(cudaDeviceSynchronize()));
+  int* x;
+  return cudaMalloc(&x, 4) == cudaErrorAssert ? 4 : 0;
+}""",
+    )
+    assert done.returncode == 4
+    assert done.stdout == "cudaErrorAssert\n"
+    assert (
+        "program.cu:3: picky: assertion `threadIdx.x != n` failed in block (0, 0, 0), "
+        "thread (5, 0, 0)" in done.stderr
+    )
+
+
+def test_a_header_beside_the_program_is_rewritten_too(tmp_path):
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels/double.cuh").write_text(
+        """#pragma once
+#include "../size.h"
+__global__ void twice(int* x) { extern __shared__ int s[]; s[threadIdx.x] = x[threadIdx.x];
+  x[threadIdx.x] = 2 * s[threadIdx.x]; }
+inline void run(int* x) { twice<<<1, SIZE, SIZE * 4>>>(x); }
+"""
+    )
+    (tmp_path / "size.h").write_text("#define SIZE 8\n")
+    done = run(
+        tmp_path,
+        """#include <cstdio>
+#include "kernels/double.cuh"
+int main() { int *x; cudaMallocManaged(&x, SIZE * 4); for (int i = 0; i < SIZE; i++) x[i] = i; run(x); printf("%d", x[7]); }
+""",
+    )
+    assert (done.stdout, done.returncode) == ("14", 0)
+
+
+def test_what_cannot_be_compiled_is_refused_by_its_line(tmp_path):
+    with pytest.raises(CompileError, match="program.cu line 2"):
+        run(tmp_path, "int main() {\n  return wrong;\n}")
+    with pytest.raises(NotImplementedHere, match=r"line 3: the emulator does not know this PTX"):
+        run(tmp_path, '\n__global__ void k() {\n  asm("mma.sync.aligned;");\n}\nint main() {}')
+    with pytest.raises(NotImplementedHere, match=r"line 1: the emulator has no textures"):
+        run(tmp_path, "__global__ void k(cudaTextureObject_t t) {}\nint main() {}")
+    with pytest.raises(CompileError, match="the emulator has no tensor cores"):
+        run(tmp_path, "#include <mma.h>\nint main() {}")
+    with pytest.raises(ArgumentError, match="cannot read .*: No such file"):
+        run_program(tmp_path / "absent.cu")
