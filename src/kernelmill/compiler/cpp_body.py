@@ -15,7 +15,7 @@ from kernelmill.compiler.cpp_types import Names, type_spelling
 from kernelmill.dtypes import SCALARS, bool_
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from kernelmill.compiler.cpp_expr import Headers
     from kernelmill.compiler.dialects import Dialect
@@ -40,9 +40,10 @@ class FunctionPrinter:
         *,
         functions: Mapping[str, str],
         captures: Sequence[str],
+        taken: Iterable[str] = (),
     ) -> None:
         self.function, self.dialect, self.headers = function, dialect, headers
-        names = Names(functions.values())
+        names = Names((*functions.values(), *taken))
         self.params = [names.take(name) for name, _ in function.params]
         self.locals = {name: names.take(name) for name, _ in function.locals}
         scope = Scope(functions, captures, self.params, self.locals)

@@ -384,7 +384,12 @@ class KernelFunctionPrinter(FunctionPrinter):
 
     def __init__(self, owner: _KernelPrinter, function: ir.Function) -> None:
         super().__init__(
-            function, owner.dialect, owner.headers, functions=owner.functions, captures=()
+            function,
+            owner.dialect,
+            owner.headers,
+            functions=owner.functions,
+            captures=(),
+            taken=owner.members.values(),
         )
         self.owner = owner
         self.expressions = KernelExpressionPrinter(

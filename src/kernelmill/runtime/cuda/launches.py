@@ -405,6 +405,10 @@ def launch(stream: object, config: object, kernel: object, *args: object) -> Non
                 events.emit("launch", kernel.name, device=found[1].name)
             return
     else:
+        written: Any = getattr(kernel, "launch_with", None)  # Any: a kernel written in Python
+        if written is not None:
+            written(stream, _own(config), args, {})
+            return
         emulated: Any = getattr(kernel, "launch_config", None)  # Any: a kernel of the emulator
         if emulated is not None:
             emulated(_own(config), args)
