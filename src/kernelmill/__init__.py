@@ -29,6 +29,25 @@ if TYPE_CHECKING:
         rsqrt,
         tgamma,
     )
+    from kernelmill.compiler.kernel_functions import (
+        atomic,
+        barrier,
+        block,
+        block_range,
+        blockDim,
+        blockIdx,
+        dynamic_shared,
+        fence,
+        grid_range,
+        gridDim,
+        local,
+        shared,
+        static,
+        static_range,
+        threadIdx,
+        tile_range,
+        warp,
+    )
     from kernelmill.compiler.op import (
         Op,
         add,
@@ -77,6 +96,7 @@ if TYPE_CHECKING:
         ToolchainError,
     )
     from kernelmill.inspection import inspect
+    from kernelmill.kernels import kernel
     from kernelmill.runtime.cuda import (  # noqa: F401 - not starred, see _FROM_EXTRAS
         Buffer,
         Event,
@@ -84,7 +104,7 @@ if TYPE_CHECKING:
         Stream,
     )
     from kernelmill.runtime.cuda.arguments import Pointer
-    from kernelmill.runtime.cuda.arrays import to_device
+    from kernelmill.runtime.cuda.copies import to_device
     from kernelmill.runtime.cuda.graph import Graph, capture
     from kernelmill.runtime.cuda.launches import LaunchConfig, launch, prepare
     from kernelmill.runtime.cuda.program import (
@@ -116,6 +136,25 @@ _HOMES: Final = {
         "popcount",
         "rsqrt",
         "tgamma",
+    ),
+    "kernelmill.compiler.kernel_functions": (
+        "atomic",
+        "barrier",
+        "block",
+        "blockDim",
+        "blockIdx",
+        "block_range",
+        "dynamic_shared",
+        "fence",
+        "gridDim",
+        "grid_range",
+        "local",
+        "shared",
+        "static",
+        "static_range",
+        "threadIdx",
+        "tile_range",
+        "warp",
     ),
     "kernelmill.compiler.op": (
         "Op",
@@ -165,9 +204,10 @@ _HOMES: Final = {
         "ToolchainError",
     ),
     "kernelmill.inspection": ("inspect",),
+    "kernelmill.kernels": ("kernel",),
     "kernelmill.runtime.cuda": ("Buffer", "Event", "MemoryResource", "Stream"),
     "kernelmill.runtime.cuda.arguments": ("Pointer",),
-    "kernelmill.runtime.cuda.arrays": ("to_device",),
+    "kernelmill.runtime.cuda.copies": ("to_device",),
     "kernelmill.runtime.cuda.graph": ("Graph", "capture"),
     "kernelmill.runtime.cuda.launches": ("LaunchConfig", "launch", "prepare"),
     "kernelmill.runtime.cuda.program": (
@@ -211,10 +251,16 @@ __all__ = [
     "ShapeError",
     "ToolchainError",
     "add",
+    "atomic",
+    "barrier",
     "bfloat16",
     "bitwise_and",
     "bitwise_or",
     "bitwise_xor",
+    "block",
+    "blockDim",
+    "blockIdx",
+    "block_range",
     "bool_",
     "capabilities",
     "capture",
@@ -223,19 +269,25 @@ __all__ = [
     "complex128",
     "ctz",
     "dtype_of",
+    "dynamic_shared",
     "erf",
     "erfc",
+    "fence",
     "float16",
     "float32",
     "float64",
     "fma",
+    "gridDim",
+    "grid_range",
     "inspect",
     "int8",
     "int16",
     "int32",
     "int64",
+    "kernel",
     "launch",
     "lgamma",
+    "local",
     "logical_and",
     "logical_or",
     "maximum",
@@ -247,8 +299,13 @@ __all__ = [
     "reduce",
     "rsqrt",
     "set_default_device",
+    "shared",
+    "static",
+    "static_range",
     "struct",
     "tgamma",
+    "threadIdx",
+    "tile_range",
     "to_device",
     "transform",
     "transform_reduce",
@@ -256,6 +313,7 @@ __all__ = [
     "uint16",
     "uint32",
     "uint64",
+    "warp",
 ]
 
 

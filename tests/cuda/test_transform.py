@@ -301,12 +301,14 @@ def test_cupy_arrays_come_back_as_such(cupy):
 
 
 def test_arrays_in_different_places(torch):
-    x, host = torch.ones(3, device="cuda"), np.ones(3)
+    x, host = torch.ones(3, device="cuda"), torch.ones(3)
     add = lambda a, b: a + b
-    with pytest.raises(DeviceError, match=r"'inputs\[1\]' is a NumPy array in the memory of the"):
+    with pytest.raises(DeviceError, match=r"'inputs\[1\]' is a torch tensor on cpu in the memory"):
         km.transform((x, host), add)
     with pytest.raises(DeviceError, match=r"'inputs\[1\]' is a torch tensor on cuda:0"):
         km.transform((host, x), add)
+    with pytest.raises(DeviceError, match="'out' is a NumPy array in the memory of the host"):
+        km.transform(x, lambda v: v, out=np.ones(3, "f4"))
     with pytest.raises(DeviceError, match="'out' is a torch tensor on cpu in the memory of the"):
         km.transform(x, lambda v: v, out=torch.ones(3))
     with pytest.raises(DeviceError, match="the current device is cuda:0"), km.Device("cuda"):

@@ -188,12 +188,12 @@ def test_devices_by_name_and_number(install):
 
 
 @pytest.mark.usefixtures("forget")
-def test_host_arrays_do_not_move_by_themselves(install):
+def test_host_arrays_of_others_do_not_move_by_themselves(install):
     import kernelmill as km
 
     install(false_driver())
     with km.Device("cuda"), pytest.raises(DeviceError) as caught:
-        km.transform(np.ones(3), lambda v: v + 1)
+        km.transform(bytearray(3), lambda v: v + 1)
     assert caught.value.message == (
         "argument 'inputs' is in the memory of the host; the current device is cuda:0"
     )

@@ -114,10 +114,8 @@ class Argument:
 def _copied(view: View, name: str) -> View:
     if view.place is None:
         return copied(view)
-    from kernelmill.runtime.cuda.arrays import (  # noqa: PLC0415 - only where there are such arrays
-        DeviceView,
-        duplicate,
-    )
+    from kernelmill.runtime.cuda.arrays import DeviceView  # noqa: PLC0415 - for such arrays only
+    from kernelmill.runtime.cuda.copies import duplicate  # noqa: PLC0415
 
     assert isinstance(view, DeviceView)
     return duplicate(view, name)
@@ -163,9 +161,12 @@ def _check_places(given: Sequence[Argument]) -> None:
 
 
 def _leading(given: Sequence[Argument]) -> Argument:
-    """Return the argument whose library and device decide: the first array, or strong scalar."""
+    """Return the argument whose library and device decide: the first array, or strong scalar.
+
+    Copies of host arrays on a device decide only where there are no others.
+    """
     arrays = [a for a in given if a.view.place is not None] or [a for a in given if not a.is_weak]
-    return arrays[0]
+    return next((a for a in arrays if not getattr(a.view.owner, "is_copy", False)), arrays[0])
 
 
 def backend_of(given: Sequence[Argument], family: str) -> Backend:

@@ -123,7 +123,7 @@ class Bound:
 
     `elements` is the number of elements read, `tail` what follows the captured scalars, `flags` is
     None where the size of the arrays decides whether to stream. `result` is what the user gets,
-    0-d NumPy arrays as scalars where `scalar` says so.
+    0-d NumPy arrays as scalars where `scalar` says so, after `finish` where there is one.
     """
 
     built: Built
@@ -138,10 +138,13 @@ class Bound:
     tail: bytes = b""
     scalar: bool = False
     grid: Grid | None = None
+    finish: Callable[[Any], Any] | None = None
 
     @property
     def unwrapped(self) -> Any:  # Any: as `result`
         """What the user gets."""
+        if self.finish is not None:
+            return self.finish(self.result)
         return unwrapped(self.result) if self.scalar else self.result
 
 

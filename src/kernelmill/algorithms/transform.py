@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from kernelmill.algorithms.arguments import (
     weak_limits,
 )
 from kernelmill.algorithms.costs import Cost, count_flops
+from kernelmill.algorithms.moves import moved
 from kernelmill.algorithms.plan import (
     Bound,
     Built,
@@ -55,7 +56,9 @@ def transform(inputs: Any, op: Op | Callable[..., Any], *, out: Any = None) -> A
         An array, or a tuple of arrays that are taken together: the operator has one parameter for
         each. Shapes broadcast as in NumPy; Python scalars are weak (NEP 50). NumPy arrays,
         buffers, DLPack exporters and torch tensors of any strides; or arrays in the memory of one
-        CUDA device (torch, CuPy, DLPack, `__cuda_array_interface__`), which then computes.
+        CUDA device (torch, CuPy, DLPack, `__cuda_array_interface__`), which then computes. NumPy
+        arrays are copied to it, and to a CUDA device that is the current one; results go back to
+        NumPy when all arrays were of NumPy.
     op
         A function of the operator language. When it returns a tuple there are several results.
     out
@@ -92,7 +95,7 @@ def transform(inputs: Any, op: Op | Callable[..., Any], *, out: Any = None) -> A
             if done is not None:
                 return done
     bound = _prepare(as_op(op), arrays, out)
-    if key is not None:
+    if key is not None and bound.finish is None:
         remember(key, _plan(as_op(op), bound))
     return execute(bound)
 
@@ -131,10 +134,12 @@ class _Signature:
 
 def _prepare(op: Op, inputs: tuple[Any, ...], out: Any) -> Bound:
     """Check the arguments of a call and bind them to a kernel."""
-    given = arguments_of(inputs, "inputs")
+    call = moved(inputs, out, "inputs")
+    given = arguments_of(call.inputs, "inputs")
     backend_of(given, "transform")
     with promotion(rules_of(given)):
-        return _bind(op, given, out)
+        bound = _bind(op, given, call.out)
+    return replace(bound, finish=call.back) if call.returns else bound
 
 
 def _bind(op: Op, given: list[Argument], out: Any) -> Bound:

@@ -17,10 +17,9 @@ if TYPE_CHECKING:
         DeviceView,
         as_device_view,
         empty,
-        to_device,
-        to_host,
     )
     from kernelmill.runtime.cuda.backend import CudaBackend
+    from kernelmill.runtime.cuda.copies import to_device, to_host
     from kernelmill.runtime.cuda.device import CudaDevice, Limits, cuda_device
     from kernelmill.runtime.cuda.graph import Graph, capture
     from kernelmill.runtime.cuda.launches import LaunchConfig, PreparedLaunch, launch, prepare
@@ -67,8 +66,9 @@ __all__ = [
 
 _HOMES: Final = {
     "arguments": ("Pointer",),
-    "arrays": ("CudaArray", "DeviceView", "as_device_view", "empty", "to_device", "to_host"),
+    "arrays": ("CudaArray", "DeviceView", "as_device_view", "empty"),
     "backend": ("CudaBackend",),
+    "copies": ("to_device", "to_host"),
     "device": ("CudaDevice", "Limits", "cuda_device"),
     "graph": ("Graph", "capture"),
     "launches": ("LaunchConfig", "PreparedLaunch", "launch", "prepare"),

@@ -1,7 +1,6 @@
-"""Arrays in device memory: in as a `DeviceView`, out in the library that came in, and copies.
+"""Arrays in device memory: in as a `DeviceView`, out in the library that came in.
 
-Host arrays are in `runtime/memory.py`. Copies between host and device are events, so that nothing
-is moved silently.
+Host arrays are in `runtime/memory.py`, copies between host and device in `copies.py`.
 """
 
 from __future__ import annotations
@@ -9,14 +8,12 @@ from __future__ import annotations
 import math
 import struct
 import sys
-import time
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import numpy as np
 
-from kernelmill import events
 from kernelmill.dtypes import DType, StructType, dtype_of, uint8
 from kernelmill.errors import ArgumentError, DeviceError, DTypeError
 from kernelmill.runtime.cuda.device import cuda_device
@@ -33,10 +30,8 @@ __all__ = [
     "DeviceView",
     "Maker",
     "as_device_view",
-    "duplicate",
     "empty",
-    "to_device",
-    "to_host",
+    "torch_dtype",
     "view_of",
 ]
 
@@ -79,9 +74,14 @@ class CudaArray:
         What is in it.
     stream
         The stream on which it is written; who reads on another one waits for it.
+
+    Attributes
+    ----------
+    is_copy
+        Whether it stands for an array on the host: then it does not decide what results are.
     """
 
-    __slots__ = ("_record", "buffer", "device", "dtype", "shape", "stream")
+    __slots__ = ("_record", "buffer", "device", "dtype", "is_copy", "shape", "stream")
 
     def __init__(
         self,
@@ -93,6 +93,7 @@ class CudaArray:
     ) -> None:
         self.buffer, self.shape, self.dtype = buffer, shape, dtype
         self.device, self.stream = device, stream
+        self.is_copy = False
         # All that the native path asks of an array; see _native_cuda_arrays.c.
         self._record = struct.pack(
             f"=QQiiii{len(shape)}q",
@@ -127,6 +128,8 @@ class CudaArray:
 
     def numpy(self) -> np.ndarray[Any, np.dtype[Any]]:
         """Return a copy on the host."""
+        from kernelmill.runtime.cuda.copies import to_host  # noqa: PLC0415 - it imports this module
+
         return to_host(as_device_view(self, "array"), stream=self.stream)
 
 
@@ -177,6 +180,8 @@ def view_of(obj: Any, where: str) -> DeviceView:  # Any: an array of any library
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(obj, torch.Tensor):
         return _of_tensor(obj, where)
+    if type(obj) is CudaArray:
+        return _of_own(obj)
     if isinstance(obj, (np.ndarray, np.generic)):
         _refuse_host(where, "a NumPy array")
     interface = getattr(obj, "__cuda_array_interface__", None)
@@ -257,6 +262,21 @@ def _of_interface(obj: Any, interface: Mapping[str, Any], where: str) -> DeviceV
         device=_device_of(int(ptr or 0) if math.prod(shape) else 0, obj, where),
         maker="cupy" if is_cupy else "cuda",
         producer=None if producer is None else _handle(int(producer)),
+    )
+
+
+def _of_own(array: CudaArray) -> DeviceView:
+    return DeviceView(
+        int(array.buffer.handle),
+        array.shape,
+        _contiguous(array.shape, array.dtype.itemsize),
+        array.dtype,
+        readonly=False,
+        owner=array,
+        library="dlpack",
+        device=array.device,
+        maker="cuda",
+        producer=array.stream.handle,
     )
 
 
@@ -415,102 +435,3 @@ def torch_dtype(torch: Any, dtype: DType | StructType) -> Any:  # Any: a module;
     if spelling is None:
         raise DTypeError(f"torch has no tensors of dtype {dtype}", hint="use CuPy arrays")
     return spelling
-
-
-# ----------------------------------------------------------------------------------- copies
-
-
-def duplicate(view: DeviceView, name: str) -> DeviceView:
-    """Return a private copy on the same device, made by the library that the array is of.
-
-    Raises
-    ------
-    ArgumentError
-        It is of no library, and not C-contiguous.
-    """
-    owner: Any = view.owner
-    if view.maker == "torch":
-        return view_of(owner.clone(), name)
-    if view.maker == "cupy":
-        return view_of(owner.copy(), name)
-    if not view.is_c_contiguous:
-        raise ArgumentError(
-            f"argument {name!r} overlaps an output, has shape {view.shape} and strides "
-            f"{view.strides}, and would be copied: only C-contiguous arrays are",
-            hint="pass a copy of it, or another output",
-        )
-    on = as_stream(None, view.device)
-    made = empty(view.shape, view.dtype, "cuda", device=view.device, stream=on)
-    wait_for_producers((view,), on)
-    target = int(made.buffer.handle)
-    check(api().cuMemcpyDtoDAsync(target, view.ptr, view.nbytes, on.handle), "copy an array")
-    return view_of(made, name)
-
-
-def to_device(
-    array: np.ndarray[Any, np.dtype[Any]], *, device: int = 0, stream: object = None
-) -> CudaArray:
-    """Return a copy of a NumPy array on a device; the copy is an event.
-
-    The host array may be changed when this returns.
-
-    Raises
-    ------
-    DeviceError
-        There is no such device, or not that much memory.
-
-    Examples
-    --------
-    >>> import numpy as np, kernelmill as km
-    >>> def there_and_back(x: np.ndarray):
-    ...     return km.to_device(x).numpy()
-    """
-    target = cuda_device(device)
-    held = np.ascontiguousarray(array)
-    on = as_stream(stream, device)
-    start = time.perf_counter()
-    made: CudaArray = empty(array.shape, dtype_of(held.dtype), "cuda", device=device, stream=on)
-    if held.nbytes:
-        target.set_current()
-        answer = api().cuMemcpyHtoDAsync(
-            int(made.buffer.handle), held.ctypes.data, held.nbytes, on.handle
-        )
-        check(answer, f"copy {held.nbytes} bytes to {target.name}")
-    _copied("host", target.name, held.nbytes, start)
-    return made
-
-
-def to_host(view: DeviceView, *, stream: object = None) -> np.ndarray[Any, np.dtype[Any]]:
-    """Return a NumPy array with the elements of a device array; waits for the stream.
-
-    Raises
-    ------
-    ArgumentError
-        The array is not C-contiguous.
-    DeviceError
-        A kernel failed before.
-    """
-    if not view.is_c_contiguous:
-        raise ArgumentError(
-            f"an array of shape {view.shape} and strides {view.strides} is not C-contiguous; "
-            "only such arrays are copied to the host",
-            hint="make it contiguous on the device first",
-        )
-    device = cuda_device(view.device)
-    device.set_current()
-    on = as_stream(stream, view.device)
-    made = np.empty(view.shape, view.dtype.to_numpy())
-    start = time.perf_counter()
-    if made.nbytes:
-        answer = api().cuMemcpyDtoHAsync(made.ctypes.data, view.ptr, made.nbytes, on.handle)
-        check(answer, f"copy {made.nbytes} bytes from {device.name}")
-    check(api().cuStreamSynchronize(on.handle), f"copy {made.nbytes} bytes from {device.name}")
-    _copied(device.name, "cpu", made.nbytes, start)
-    return made
-
-
-def _copied(source: str, target: str, nbytes: int, start: float) -> None:
-    if events.active:
-        seconds = time.perf_counter() - start
-        place = "cpu" if source == "host" else source
-        events.emit("copy", "array", device=target, source=place, seconds=seconds, bytes=nbytes)
