@@ -1,7 +1,8 @@
 """The main job on a photograph, each result checked against NumPy; what `kernelmill demo` runs.
 
 A picture goes through grayscale, statistics, a contrast stretch and a gamma curve, once at its own
-size and once tiled to 2^24 pixels or more, where memory bandwidth decides. Nothing is printed here.
+size and once tiled to 2^24 pixels or more, where memory bandwidth decides; grayscale once more from
+CUDA C++. All of it runs on the GPU where there is one. Nothing is printed here.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from kernelmill import events
 from kernelmill.algorithms.reduce import reduce
 from kernelmill.algorithms.transform import transform
 from kernelmill.compiler.op import WELL_KNOWN
+from kernelmill.config import get_config
 from kernelmill.dtypes import uint8
-from kernelmill.errors import ArgumentError, MissingExtraError
+from kernelmill.errors import ArgumentError, DeviceError, KernelmillError, MissingExtraError
 from kernelmill.runtime.calibrate import Roofline, last_level_bytes, measure_roofline
-from kernelmill.runtime.devices import current_backend
+from kernelmill.runtime.devices import Device, available_devices, backend_named, chosen_device
 from kernelmill.structs import struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 __all__ = [
-    "CUDA_STEP",
     "PHOTOGRAPH",
     "Demo",
     "Row",
@@ -38,9 +39,10 @@ __all__ = [
 ]
 
 PHOTOGRAPH: Final = Path(__file__).resolve().parent / "data" / "chelsea.png"
-CUDA_STEP: Final = (
-    "grayscale from CUDA C++: needs kernels of CUDA C++ source; they are not part of this version"
-)
+_CUDA_TEXT: Final = Path(__file__).resolve().parent / "data" / "grayscale.cu"
+_CUDA_STEP: Final = "grayscale from CUDA C++"
+_THREADS: Final = 256
+_MOST_BLOCKS: Final = 1 << 16
 LARGE: Final = 1 << 24
 _LARGEST: Final = 1 << 26
 _UNKNOWN_CACHE: Final = 64 << 20
@@ -106,12 +108,17 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True)
 class Demo:
-    """What a run gave: the table, the statistics, the pictures it wrote and the roofline."""
+    """What a run gave: the table, the statistics, the pictures it wrote and the roofline.
+
+    `device` is where all ran, but for what `notes` name: what ran elsewhere or not at all, and why.
+    """
 
     rows: tuple[Row, ...]
     statistics: Statistics
     pictures: tuple[Path, ...]
     roofline: Roofline
+    device: str = "cpu"
+    notes: tuple[str, ...] = ()
 
     @property
     def failures(self) -> tuple[Row, ...]:
@@ -205,37 +212,111 @@ class _Step:
     read: int
     written: int
     tolerance: float
+    device: str = ""
 
 
-def _steps(pixels: Pixels, gray: Pixels) -> Iterator[_Step]:
+class _Place:
+    """Where arrays are and steps run: here the memory of the host, where nothing is copied."""
+
+    name = "cpu"
+
+    def put(self, array: Pixels) -> Any:  # Any: an array of the device
+        """Return the array there."""
+        return array
+
+    def get(self, found: Any) -> Any:  # Any: an array of the device, a scalar, a tuple of them
+        """Return a result on the host, where all of it is there."""
+        return found
+
+    def wait(self, call: Callable[[], Any]) -> Callable[[], Any]:
+        """Return a call that ends when its work is done."""
+        return call
+
+    def roofline(self) -> Roofline:
+        """Measure the memory."""
+        return measure_roofline()
+
+    def holds(self, nbytes: int) -> bool:
+        """Whether the caches hold so many bytes."""
+        return nbytes <= (last_level_bytes() or _UNKNOWN_CACHE)
+
+
+class _Gpu(_Place):
+    """The memory of a GPU."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.gpu = name, Device(name).gpu
+
+    def put(self, array: Pixels) -> Any:
+        from kernelmill.runtime.cuda.arrays import to_device  # noqa: PLC0415 - where there is a GPU
+
+        return to_device(array, device=self.gpu.number)
+
+    def get(self, found: Any) -> Any:
+        if isinstance(found, tuple):
+            return tuple(map(self.get, found))
+        return found.numpy() if hasattr(found, "__cuda_array_interface__") else found
+
+    def wait(self, call: Callable[[], Any]) -> Callable[[], Any]:
+        def whole() -> Any:
+            found = call()
+            self.gpu.sync()
+            return found
+
+        return whole
+
+    def roofline(self) -> Roofline:
+        from kernelmill.runtime.cuda.roofline import (  # noqa: PLC0415 - as above
+            measure_device_roofline,
+        )
+
+        return measure_device_roofline(self.gpu.number)
+
+    def holds(self, nbytes: int) -> bool:
+        return bool(nbytes <= self.gpu.limits.l2_bytes)
+
+
+def _place() -> _Place:
+    """Return where the demo runs: on the device that was chosen, else on a GPU, else here."""
+    name, asked = chosen_device(), get_config().device
+    if name is None and asked == "auto":
+        name = next((d for d in available_devices() if d.startswith("cuda")), "cpu")
+    backend = backend_named(name or asked)
+    return _Gpu(backend.name) if backend.name.startswith("cuda") else _Place()
+
+
+def _steps(place: _Place, pixels: Pixels) -> Iterator[_Step]:
     """Yield the steps; each works on the result of the one before."""
-    stretched, curved = np.empty_like(gray), np.empty_like(gray)
+    given = place.put(pixels)
+    gray, stretched, curved = (place.put(np.zeros(pixels.shape, np.uint8)) for _ in range(3))
     yield _Step(
         "grayscale of RGB structs",
-        lambda: transform(pixels, grayscale, out=gray),
+        lambda: transform(given, grayscale, out=gray),
         lambda: numpy_grayscale(pixels),
         read=3,
         written=1,
         tolerance=1,
     )
+    grays = place.get(gray)
     yield _Step(
         "sum, minimum, maximum in one pass",
         lambda: reduce(gray, _STATISTICS),
-        lambda: (gray.sum(), gray.min(), gray.max()),
+        lambda: (grays.sum(), grays.min(), grays.max()),
         read=1,
         written=0,
         tolerance=0,
     )
-    low, high = int(gray.min()), int(gray.max())
+    low, high = int(grays.min()), int(grays.max())
     scale = 255 / max(1, high - low)
     yield _Step(
         "contrast stretch with captured scalars",
         lambda: transform(gray, lambda v: np.uint8((v - low) * np.float32(scale)), out=stretched),
-        lambda: ((gray - np.uint8(low)) * np.float32(scale)).astype(np.uint8),
+        lambda: ((grays - np.uint8(low)) * np.float32(scale)).astype(np.uint8),
         read=1,
         written=1,
         tolerance=1,
     )
+    bright = place.get(stretched)
     yield _Step(
         "gamma curve",
         lambda: transform(
@@ -243,7 +324,7 @@ def _steps(pixels: Pixels, gray: Pixels) -> Iterator[_Step]:
             lambda v: np.uint8(255 * (np.float32(v) / 255) ** 0.6 + 0.5),
             out=curved,
         ),
-        lambda: numpy_gamma(stretched),
+        lambda: numpy_gamma(bright),
         read=1,
         written=1,
         tolerance=1,
@@ -271,22 +352,76 @@ def run_demo(pixels: Pixels, output: Path, *, large: bool = True) -> Demo:
     CompileError
         There is no usable C++ compiler, or it failed.
     """
-    directory = _directory(output)
-    gray = np.empty(pixels.shape, np.uint8)
-    rows, results = _run(_steps(pixels, gray), pixels.size)
+    directory, place = _directory(output), _place()
+    rows, results = _run(_steps(place, pixels), pixels.size, place)
     pictures = _write_pictures(results, directory)
     total, low, high = (int(v) for v in results[1])
-    before = measure_roofline()
+    cuda_rows, notes = _from_cuda(place, pixels)
+    rows += cuda_rows
+    before = place.roofline()
     if large:
         many = np.resize(pixels.ravel(), _large_pixels())
-        rows += _run(_steps(many, np.empty(many.shape, np.uint8)), many.size)[0]
+        rows += _run(_steps(place, many), many.size, place)[0]
+        if isinstance(place, _Gpu):  # the emulator would take half a minute
+            rows += _from_cuda(place, many)[0]
     # Neighbours on a shared machine slow a measurement down at times; nothing speeds it up.
-    roofline = before.best_with(measure_roofline())
+    roofline = before.best_with(place.roofline())
     return Demo(
-        tuple(_with_roofline(row, roofline) for row in rows),
+        tuple(_with_roofline(row, roofline, place) for row in rows),
         Statistics(total / pixels.size, low, high),
         pictures,
         roofline,
+        place.name,
+        notes,
+    )
+
+
+def _from_cuda(place: _Place, pixels: Pixels) -> tuple[list[Row], tuple[str, ...]]:
+    """Run grayscale from CUDA C++: on the GPU, or on the emulator, and say so where it is."""
+    if isinstance(place, _Gpu):
+        return _run([_cuda_step(place, pixels)], pixels.size, place)[0], ()
+    try:
+        reason = _no_gpu()
+        with Device("emulator"):
+            rows, _ = _run([_cuda_step(place, pixels, "emulator")], pixels.size, place)
+    except KernelmillError as error:
+        return [], (f"{_CUDA_STEP}: not run, since {error.message}",)
+    return rows, (f"{_CUDA_STEP}: on the emulator, since {reason}",)
+
+
+def _no_gpu() -> str:
+    """Return why no GPU is used."""
+    from kernelmill.runtime.cuda.device import cuda_device  # noqa: PLC0415 - where it is asked for
+
+    try:
+        cuda_device()
+    except (DeviceError, MissingExtraError) as error:
+        return error.message.partition(": ")[0]
+    return "another device was chosen"
+
+
+def _cuda_step(place: _Place, pixels: Pixels, device: str = "") -> _Step:
+    from kernelmill.runtime.cuda.launches import LaunchConfig, launch  # noqa: PLC0415 - as above
+    from kernelmill.runtime.cuda.program import Program  # noqa: PLC0415
+
+    channels = np.ascontiguousarray(pixels).view(np.uint8)
+    given, gray = place.put(channels), place.put(np.zeros(pixels.shape, np.uint8))
+    config = LaunchConfig(min(-(-pixels.size // _THREADS), _MOST_BLOCKS), _THREADS)
+    program = Program(_CUDA_TEXT.read_text(encoding="utf-8"), name=_CUDA_TEXT.name)
+
+    def ours() -> Any:
+        kernel = program.compile("cubin").get_kernel("grayscale")
+        launch(None, config, kernel, given, gray, pixels.size)
+        return gray
+
+    return _Step(
+        _CUDA_STEP,
+        ours,
+        lambda: numpy_grayscale(pixels),
+        read=3,
+        written=1,
+        tolerance=1,
+        device=device,
     )
 
 
@@ -295,17 +430,19 @@ def _large_pixels() -> int:
     return min(max(LARGE, 2 * last_level_bytes()), _LARGEST)
 
 
-def _run(steps: Iterable[_Step], pixels: int) -> tuple[list[Row], list[Any]]:
+def _run(steps: Iterable[_Step], pixels: int, place: _Place) -> tuple[list[Row], list[Any]]:
     rows, results = [], []
     for step in steps:
+        ours = place.wait(step.ours)
         with events.listen("compile") as compiled:
-            result = step.ours()
-        seconds, _ = _time(step.ours)
+            ours()
+        seconds, result = _time(ours)
+        result = place.get(result)
         numpy_seconds, expected = _time(step.numpys)
         row = Row(
             step=step.name,
             pixels=pixels,
-            device=current_backend().name,
+            device=step.device or place.name,
             compile_seconds=sum(event.seconds for event in compiled),
             seconds=seconds,
             bytes=(step.read + step.written) * pixels,
@@ -318,8 +455,8 @@ def _run(steps: Iterable[_Step], pixels: int) -> tuple[list[Row], list[Any]]:
     return rows, results
 
 
-def _with_roofline(row: Row, roofline: Roofline) -> Row:
-    if row.bytes <= (last_level_bytes() or _UNKNOWN_CACHE):
+def _with_roofline(row: Row, roofline: Roofline, place: _Place) -> Row:
+    if row.device != place.name or place.holds(row.bytes):
         return row
     reads_only = row.bytes == row.pixels
     return replace(row, roofline=roofline.bytes_per_second(1, 0 if reads_only else 1))

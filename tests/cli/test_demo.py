@@ -3,14 +3,16 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import kernelmill as km
 from kernelmill import config, demo
 from kernelmill.cli import main
-from kernelmill.errors import ArgumentError, MissingExtraError
+from kernelmill.errors import ArgumentError, DeviceError, MissingExtraError, ToolchainError
 from kernelmill.runtime.calibrate import Roofline
 
 STEPS = (
@@ -19,13 +21,17 @@ STEPS = (
     "contrast stretch with captured scalars",
     "gamma curve",
 )
+CUDA = "grayscale from CUDA C++"
+ALL = (*STEPS, CUDA, *STEPS)
 PICTURES = ("grayscale.png", "contrast-stretch.png", "gamma-curve.png")
 ROOFLINE = Roofline(40e9, 30e9, 20e9, 1 << 28, 2)
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    """Keep the roofline and the large size out: they are measured in tests of their own."""
+    """Keep the roofline, the large size and any GPU out: they have tests of their own."""
+    monkeypatch.setattr(demo, "available_devices", lambda: ("cpu",))
+    monkeypatch.setattr(demo, "_no_gpu", lambda: "there is no GPU")
     monkeypatch.setattr(demo, "measure_roofline", lambda: ROOFLINE)
     monkeypatch.setattr(demo, "_large_pixels", lambda: 1 << 18)
     monkeypatch.setattr(demo, "_SECONDS_A_STEP", 0.0)
@@ -70,13 +76,55 @@ def test_pictures_hold_what_numpy_computes(tmp_path):
 
 def test_rows_say_what_ran(tmp_path):
     found = demo.run_demo(pixels(), tmp_path)
-    assert [(row.step, row.pixels) for row in found.rows] == [
-        (step, size) for size in (37 * 53, 1 << 18) for step in STEPS
-    ]
-    assert {row.device for row in found.rows} == {"cpu"}
-    assert [row.bytes // row.pixels for row in found.rows] == [4, 1, 2, 2] * 2
+    sizes = [37 * 53] * 5 + [1 << 18] * 4
+    assert [(row.step, row.pixels) for row in found.rows] == list(zip(ALL, sizes, strict=True))
+    assert found.device == "cpu"
+    assert [row.device for row in found.rows] == [*["cpu"] * 4, "emulator", *["cpu"] * 4]
+    assert [row.bytes // row.pixels for row in found.rows] == [4, 1, 2, 2, 4, 4, 1, 2, 2]
     assert all(row.seconds > 0 and row.numpy_seconds > 0 for row in found.rows)
-    assert [row.tolerance for row in found.rows] == [1, 0, 1, 1] * 2
+    assert [row.tolerance for row in found.rows] == [1, 0, 1, 1, 1, 1, 0, 1, 1]
+    assert found.notes == ("grayscale from CUDA C++: on the emulator, since there is no GPU",)
+
+
+def test_why_there_is_no_gpu(monkeypatch):
+    from kernelmill.runtime.cuda import device
+
+    def absent():
+        raise DeviceError("the driver library cannot be loaded: not found")
+
+    monkeypatch.undo()
+    monkeypatch.setattr(device, "cuda_device", absent)
+    assert demo._no_gpu() == "the driver library cannot be loaded"
+    monkeypatch.setattr(device, "cuda_device", lambda: None)
+    assert demo._no_gpu() == "another device was chosen"
+
+
+def test_an_emulator_that_cannot_run_is_named(monkeypatch, tmp_path):
+    def refuse(*_):
+        raise ToolchainError("no usable C++ compiler was found", hint="install one")
+
+    monkeypatch.setattr(demo, "_cuda_step", refuse)
+    found = demo.run_demo(pixels(), tmp_path, large=False)
+    assert [row.step for row in found.rows] == list(STEPS)
+    assert found.notes == (
+        "grayscale from CUDA C++: not run, since no usable C++ compiler was found",
+    )
+
+
+def test_the_gpu_is_taken_where_there_is_one_and_none_was_chosen(monkeypatch):
+    asked = []
+    monkeypatch.setattr(demo, "available_devices", lambda: ("cpu", "cuda:0", "cuda:1"))
+    monkeypatch.setattr(demo, "_Gpu", lambda name: asked.append(name) or demo._Place())
+    backend = lambda name: SimpleNamespace(name=name)
+    monkeypatch.setattr(demo, "backend_named", backend)
+    demo._place()
+    with config.override(device="cpu"):
+        assert type(demo._place()) is demo._Place
+    with config.override(device="cuda:1"):
+        demo._place()
+    with km.Device("cpu"):
+        demo._place()
+    assert asked == ["cuda:0", "cuda:1"]
 
 
 @pytest.mark.parametrize("value", [0, 255])
@@ -103,7 +151,7 @@ def test_compile_seconds_are_of_the_first_call(tmp_path):
                 1,
                 0,
             )
-            rows, _ = demo._run([step, step], 3)
+            rows, _ = demo._run([step, step], 3, demo._Place())
     assert rows[0].compile_seconds == pytest.approx(sum(e.seconds for e in seen))
     assert rows[0].compile_seconds > 0
     assert rows[1].compile_seconds == 0
@@ -133,8 +181,10 @@ def test_the_share_is_shown_where_the_caches_do_not_hold_the_arrays(
     monkeypatch, size, bytes_, roofline
 ):
     monkeypatch.setattr(demo, "last_level_bytes", lambda: 100)
-    found = demo._with_roofline(row(pixels=size, bytes=bytes_), ROOFLINE)
+    found = demo._with_roofline(row(pixels=size, bytes=bytes_), ROOFLINE, demo._Place())
     assert found.roofline == roofline
+    elsewhere = row(pixels=size, bytes=bytes_, device="emulator")
+    assert demo._with_roofline(elsewhere, ROOFLINE, demo._Place()).roofline is None
 
 
 @pytest.mark.parametrize(
@@ -183,39 +233,32 @@ def test_the_command_prints_the_table(tmp_path):
     lines = result.stdout.splitlines()
     assert lines[0].split("  ")[0] == "step"
     assert "of roofline" in lines[0]
-    assert [line[: len(step)] for line, step in zip(lines[1:9], STEPS * 2, strict=True)] == [
-        *STEPS,
-        *STEPS,
-    ]
-    assert {len(line.split("  ")[0]) for line in lines[1:9]} == {len(step) for step in STEPS}
-    assert lines[9] == (
-        "grayscale from CUDA C++: needs kernels of CUDA C++ source; "
-        "they are not part of this version"
+    assert [line.split("  ")[0] for line in lines[1:10]] == list(ALL)
+    assert lines[10] == "grayscale from CUDA C++: on the emulator, since there is no GPU"
+    assert lines[11].startswith("grayscale: mean 119.")
+    assert lines[12] == (
+        "roofline, measured with 2 threads: copy 40.0, read 30.0 GB/s; - where the caches hold the "
+        "arrays"
     )
-    assert lines[10].startswith("grayscale: mean 119.")
     assert result.stderr == "this takes about ten seconds\n" + "".join(
         f"wrote {tmp_path / 'out' / name}\n" for name in PICTURES
     )
     assert opened(tmp_path / "out" / PICTURES[0]).shape == (300, 451)
 
 
-def test_json_has_the_rows_and_what_was_skipped(tmp_path):
+def test_json_has_the_rows_and_the_notes(tmp_path):
     given = tmp_path / "given.png"
     demo.save_picture(np.arange(96, dtype=np.uint8).reshape(8, 12), given)
     result = invoke("demo", "--json", "--output", str(tmp_path), "--picture", str(given))
     assert result.exit_code == 0
     found = json.loads(result.stdout)
     assert found["passed"] is True
-    assert [r["step"] for r in found["rows"]] == [*STEPS, *STEPS]
+    assert [r["step"] for r in found["rows"]] == list(ALL)
     assert found["rows"][0]["pixels"] == 96
     assert found["statistics"] == {"mean": 47.5, "minimum": 0, "maximum": 95}
     assert found["roofline"]["copy_bytes_per_second"] == 40e9
-    assert found["skipped"] == [
-        {
-            "step": "grayscale from CUDA C++",
-            "reason": "needs kernels of CUDA C++ source; they are not part of this version",
-        }
-    ]
+    assert found["device"] == "cpu"
+    assert found["notes"] == ["grayscale from CUDA C++: on the emulator, since there is no GPU"]
     assert found["pictures"] == [str(tmp_path / name) for name in PICTURES]
 
 
@@ -227,7 +270,7 @@ def test_a_difference_is_status_1_after_the_table(monkeypatch, tmp_path):
     assert result.exit_code == 1
     assert result.stdout.splitlines()[1].endswith("3 FAILED")
     assert (
-        "error: 1 of 4 results differ from NumPy's: grayscale of RGB structs, 1961 pixels: by 3, "
+        "error: 1 of 5 results differ from NumPy's: grayscale of RGB structs, 1961 pixels: by 3, "
         "at most 1\n\nhint: `kernelmill doctor` shows the compiler; another one is tried with "
         "KERNELMILL_CXX\n"
     ) in result.stderr

@@ -80,8 +80,8 @@ class _Printer:
             case ir.Break() | ir.Continue():
                 yield type(statement).__name__.lower()
             case _:
-                name = getattr(statement, "name", None)
-                yield f"{f'{name} = ' if name else ''}{self.plain(statement)}"
+                local = getattr(statement, "name", None)
+                yield f"{f'{local} = ' if local else ''}{self.plain(statement)}"
 
     def value(self, node: Any) -> str:  # Any: an expression, or what only kernels have
         match node:
