@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from kernelmill.runtime.backend import Target
 
 __all__ = [
+    "TILE_THREADS",
     "VALUE_SLOT",
     "Loop",
     "access",
@@ -41,6 +42,7 @@ __all__ = [
     "loop_for",
     "storing",
     "text_of",
+    "tile_side",
     "transform_source",
 ]
 
@@ -74,15 +76,32 @@ def access(
     return "by_value" if is_scalar else pattern if is_aligned else "unaligned"
 
 
-# The loops of a text: one for all shapes on the host; on a device one dimension, or several.
-Loop: TypeAlias = Literal["any", "flat", "nested"]
+# The loops of a text: one for all shapes on the host; on a device one dimension, several, or tiles
+# of two of them where an input is turned.
+Loop: TypeAlias = Literal["any", "flat", "nested", "tiled"]
+# Elements on each side of a tile, and the most bytes of all tiles of a block.
+_SIDES: Final = (64, 32, 16)
+_TILES: Final = 40 << 10
+_TILE_BYTES: Final = 512
 
 
-def loop_for(target: Target, rank: int) -> Loop:
-    """Return the loop that a kernel has for so many dimensions."""
+def loop_for(target: Target, rank: int, inputs: Sequence[tuple[Type, Access]] = ()) -> Loop:
+    """Return the loop that a kernel has for so many dimensions, and such inputs."""
     if target == "host":
         return "any"
+    if any(pattern == "transposed" for _, pattern in inputs) and tile_side(inputs):
+        return "tiled"
     return "flat" if rank <= 1 else "nested"
+
+
+def tile_side(inputs: Sequence[tuple[Type, Access]]) -> int:
+    """Return how many elements a tile has on each side; 0 where not even the smallest fits."""
+    turned = [_itemsize(t) for t, pattern in inputs if pattern == "transposed"]
+    for side in _SIDES:
+        room = sum(side * (side + 4) * size for size in turned)
+        if room <= _TILES and side * max(turned) <= _TILE_BYTES:
+            return side
+    return 0
 
 
 def assemble(
@@ -144,6 +163,7 @@ def _host_transform(
 
 # Threads of a block, as device/transform.cuh has them.
 TRANSFORM_THREADS: Final = 128
+TILE_THREADS: Final = 256  # as device/transform_tiles.cuh has them
 _SCATTERED: Final = 4  # elements of a thread at a time in several dimensions
 VALUE_SLOT: Final = 16
 _PACKET: Final = 16
@@ -172,13 +192,17 @@ def _cuda_transform(
     room = max(captured + values * VALUE_SLOT, VALUE_SLOT)
     wide, packets = _packets(inputs, outputs, count_flops(whole))
     tile = TRANSFORM_THREADS * (wide * packets if loop == "flat" else _SCATTERED)
+    run, entry, threads = "Run", str(loop), TRANSFORM_THREADS
+    if loop == "tiled":
+        run, entry, threads = f"km::tiles<Run, {tile_side(inputs)}>", "all", TILE_THREADS
     rest = (
         f"typedef km::transform<km::Op, km::in<{arguments_text(inputs)}>,\n"
         f"    km::out<{arguments_text(outputs)}>, {captured}, {room}, {wide}, {packets}> Run;\n"
-        f"KM_EXPORT void __launch_bounds__({TRANSFORM_THREADS})\n"
-        f"km_kernel(const __grid_constant__ Run::call call) {{\n  Run::{loop}(call);\n}}\n"
+        f"KM_EXPORT void __launch_bounds__({threads})\n"
+        f"km_kernel(const __grid_constant__ {run}::call call) {{\n  {run}::{entry}(call);\n}}\n"
     )
-    text = text_of(name, ["transform.cuh"], [printed], rest)
+    template = "transform_tiles.cuh" if loop == "tiled" else "transform.cuh"
+    text = text_of(name, [template], [printed], rest)
     values_at = tuple(i for i, (_, pattern) in enumerate(inputs) if pattern == "by_value")
     return KernelSource(name, text, tile, values_at)
 

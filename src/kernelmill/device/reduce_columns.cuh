@@ -183,17 +183,19 @@ struct columns : Pass {
 
   // ---- ordered operators: thread y takes the run y of each Y runs; pieces are a power of two times so many
 
+  template <int N>
+  static KM_INL void chain(const bank& fold, const batch<state, N * V>& found, state* acc, bool seed) {
+    KM_UNROLL_ALL for (int n = 0; n < N; n++)
+      KM_UNROLL_ALL for (int v = 0; v < V; v++)
+        acc[v] = n == 0 && seed ? found.item[v] : fold(acc[v], found.item[n * V + v]);
+  }
   static KM_INL void run_of(const call& c, const Map& map, const bank& fold, const place& at, const spot& s, i64 first, i64 end,
                             state* acc) {
     constexpr int many = 4;
     i64 i = first;
-    const auto feed_rows = [&](const auto& found, int count) {
-      KM_UNROLL_ALL for (int n = 0; n < count; n++)
-        KM_UNROLL_ALL for (int v = 0; v < V; v++)
-          acc[v] = n == 0 && i == first ? found.item[v] : fold(acc[v], found.item[n * V + v]);
-    };
-    _Pragma("unroll 1") for (; i + many <= end; i += many) feed_rows(some<many>(c, map, at, s, i, 1), many);
-    _Pragma("unroll 1") for (; i < end; i++) feed_rows(some<1>(c, map, at, s, i, 1), 1);
+    _Pragma("unroll 1") for (; i + many <= end; i += many)
+      chain<many>(fold, some<many>(c, map, at, s, i, 1), acc, i == first);
+    _Pragma("unroll 1") for (; i < end; i++) chain<1>(fold, some<1>(c, map, at, s, i, 1), acc, i == first);
   }
   static KM_INL void ordered(const call& c) {
     __shared__ shared room;

@@ -14,27 +14,28 @@ struct rows : Pass {
   using typename Pass::state;
   typedef typename Pass::map_type Map;
 
-  // Packets of W neighbours, U of them at a time: first, first + step ... before `end`.  Whether there was one.
+  // Takes in packets of W neighbours: first each place of them, as a tree, then what was there before.
+  template <int W, int Packets>
+  static KM_INL void absorb(const bank& fold, batch<state, W * Packets> some, state (&acc)[W], bool any) {
+    KM_UNROLL_ALL for (int s = 1; s < Packets; s *= 2)
+      KM_UNROLL_ALL for (int u = 0; u + s < Packets; u += 2 * s)
+        KM_UNROLL_ALL for (int w = 0; w < W; w++) some.item[u * W + w] = fold(some.item[u * W + w], some.item[(u + s) * W + w]);
+    KM_UNROLL_ALL for (int w = 0; w < W; w++) acc[w] = any ? fold(acc[w], some.item[w]) : some.item[w];
+  }
+  // Packets of W neighbours, N of them at a time: first, first + step ... before `end`.  Whether there was one.
   template <int W, int N>
   static KM_INL bool sweep(const call& c, const Map& map, const bank& fold, const place& row, i64 first, i64 step, i64 end,
                            state& total) {
     state acc[W];
     bool any = false;
-    const auto absorb = [&](auto& some, int packets) {
-      KM_UNROLL_ALL for (int s = 1; s < packets; s *= 2)
-        KM_UNROLL_ALL for (int u = 0; u + s < packets; u += 2 * s)
-          KM_UNROLL_ALL for (int w = 0; w < W; w++) some.item[u * W + w] = fold(some.item[u * W + w], some.item[(u + s) * W + w]);
-      KM_UNROLL_ALL for (int w = 0; w < W; w++) acc[w] = any ? fold(acc[w], some.item[w]) : some.item[w];
-      any = true;
-    };
     i64 i = first;
     _Pragma("unroll 1") for (; i + (N - 1) * step + W <= end; i += N * step) {
-      auto some = Pass::template elements<Nested, W, N>(c, map, row, i, step);
-      absorb(some, N);
+      absorb<W, N>(fold, Pass::template elements<Nested, W, N>(c, map, row, i, step), acc, any);
+      any = true;
     }
     _Pragma("unroll 1") for (; i + W <= end; i += step) {
-      auto some = Pass::template elements<Nested, W, 1>(c, map, row, i, step);
-      absorb(some, 1);
+      absorb<W, 1>(fold, Pass::template elements<Nested, W, 1>(c, map, row, i, step), acc, any);
+      any = true;
     }
     if (any) {
       KM_UNROLL_ALL for (int s = 1; s < W; s *= 2)

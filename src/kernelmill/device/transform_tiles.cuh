@@ -1,0 +1,137 @@
+// transform_tiles.cuh - element-wise operators with inputs that are contiguous along the last but one dimension: such an input
+// goes through a tile in shared memory, so that both it and the outputs move whole lines.
+#pragma once
+#include "transform.cuh"
+
+namespace km {
+
+constexpr int tile_threads = 256;
+
+// The record of a launch that says itself how many blocks there are; no scratch memory is used.
+template <int Operands, int Bytes>
+struct TiledCall {
+  __align__(16) char captures[Bytes];
+  char* data[Operands];
+  i64 elements, ndim, shape[max_dims], strides[Operands][max_dims];
+  char* parts;
+  u32* tickets;
+};
+
+// A tile has `Side` times `Side` elements.
+template <class Run, int Side> struct tiles;
+
+template <class Op, class... I, class... O, int Captured, int Bytes, int V, int U, int Side>
+struct tiles<transform<Op, in<I...>, out<O...>, Captured, Bytes, V, U>, Side> {
+  typedef transform<Op, in<I...>, out<O...>, Captured, Bytes, V, U> run_type;
+  static constexpr int inputs = (int)sizeof...(I), operands = inputs + (int)sizeof...(O);
+  typedef TiledCall<operands, Bytes> call;
+  static constexpr int step = tile_threads / Side, many = Side / step < 4 ? Side / step : 4;
+  static_assert(Side % step == 0 && tile_threads % Side == 0, "whole rows of threads");
+
+  // Elements from one column of a tile to the next, so that neither rows nor columns meet in the banks of shared memory.
+  static KM_INL constexpr int pitch(int size) { return Side + (size < 4 ? 4 / size : 1); }
+  // Where the tile of input k begins; of no input, the size of all of them.
+  static KM_INL constexpr int room_at(int k) {
+    constexpr bool turned[] = {I::pattern == transposed...};
+    constexpr int size[] = {I::size...};
+    int at = 0;
+    for (int j = 0; j < k; j++) at += turned[j] ? (Side * pitch(size[j]) * size[j] + 15) / 16 * 16 : 0;
+    return at;
+  }
+
+  // A block's tile: where operands are in its first row and column, and how many of both there are.
+  struct tile {
+    char* at[operands];
+    i64 row, column;  // strides are those of the last dimensions
+    int rows, columns;
+  };
+  static KM_INL tile locate(const call& c, i64 index) {
+    const int last = (int)c.ndim - 1;
+    const i64 across = ceil_div(c.shape[last], Side), down = ceil_div(c.shape[last - 1], Side);
+    i64 rest = index / across;
+    tile t;
+    t.column = (index - rest * across) * Side;
+    i64 outer = rest / down;
+    t.row = (rest - outer * down) * Side;
+    t.rows = (int)smaller<i64>(Side, c.shape[last - 1] - t.row);
+    t.columns = (int)smaller<i64>(Side, c.shape[last] - t.column);
+    KM_UNROLL_ALL
+    for (int k = 0; k < operands; k++) t.at[k] = c.data[k] + t.row * c.strides[k][last - 1] + t.column * c.strides[k][last];
+    _Pragma("unroll 1") for (int d = last - 2; d >= 0; d--) {
+      const i64 here = outer % c.shape[d];
+      outer /= c.shape[d];
+      KM_UNROLL_ALL
+      for (int k = 0; k < operands; k++) t.at[k] += here * c.strides[k][d];
+    }
+    return t;
+  }
+
+  // Copies the tile of a turned input: neighbouring threads take what lies side by side.
+  template <class A, int K>
+  static KM_INL void fill(const call& c, const tile& t, char* room) {
+    if constexpr (A::pattern == transposed) {
+      typedef typename A::type T;
+      T* to = (T*)(room + room_at(K));
+      const int row = (int)threadIdx.x % Side, first = (int)threadIdx.x / Side;
+      const char* from = t.at[K] + row * A::size;
+      const i64 stride = c.strides[K][(int)c.ndim - 1];
+      KM_UNROLL_ALL
+      for (int j = 0; j < Side / step; j++) {
+        const int column = first + j * step;
+        if (row < t.rows && column < t.columns) to[column * pitch(A::size) + row] = element<T>::load(from + column * stride);
+      }
+    }
+  }
+  // One column of an operand in rows `first`, `first` + step ... of the tile, the last one again where there are no more.
+  template <class A, int K>
+  static KM_INL batch<typename A::type, many> take(const call& c, const tile& t, const char* room, int column, int first) {
+    typedef typename A::type T;
+    batch<T, many> taken;
+    const int last = (int)c.ndim - 1;
+    KM_UNROLL_ALL
+    for (int n = 0; n < many; n++) {
+      const int row = smaller(first + n * step, t.rows - 1);
+      if constexpr (A::pattern == transposed)
+        taken.item[n] = ((const T*)(room + room_at(K)))[column * pitch(A::size) + row];
+      else if constexpr (A::pattern == by_value)
+        taken.item[n] = element<T>::load(c.captures + run_type::value_at(K));
+      else
+        taken.item[n] = A::access::load(t.at[K] + row * c.strides[K][last - 1] + column * c.strides[K][last]);
+    }
+    return taken;
+  }
+  template <class A, int K>
+  static KM_INL void put(const call& c, const tile& t, int column, int first, const batch<typename A::type, many>& made) {
+    const int last = (int)c.ndim - 1;
+    KM_UNROLL_ALL
+    for (int n = 0; n < many; n++) {
+      const int row = first + n * step;
+      if (row < t.rows)
+        A::access::store(t.at[K] + row * c.strides[K][last - 1] + column * c.strides[K][last], made.item[n]);
+    }
+  }
+  template <int... K, int... J>
+  static KM_INL void work(const call& c, const Op& op, const tile& t, char* room, indices<K...>, indices<J...> each) {
+    (fill<I, K>(c, t, room), ...);
+    block_barrier();
+    const int column = (int)threadIdx.x % Side;
+    _Pragma("unroll 2") for (int first = (int)threadIdx.x / Side; first < t.rows; first += step * many) {
+      if (column < t.columns)
+        run_type::template apply_and_put<many>(
+            op, [&](const batch<typename O::type, many>&... made) { (put<O, inputs + J>(c, t, column, first, made), ...); },
+            each, batch<typename O::type, many>()..., take<I, K>(c, t, room, column, first)...);
+    }
+    block_barrier();
+  }
+  static KM_INL void all(const call& c) {
+    __shared__ __align__(16) char room[room_at(inputs)];
+    const Op op(c.captures);
+    const int last = (int)c.ndim - 1;
+    i64 count = ceil_div(c.shape[last], Side) * ceil_div(c.shape[last - 1], Side);
+    for (int d = 0; d < last - 1; d++) count *= c.shape[d];
+    _Pragma("unroll 1") for (i64 index = blockIdx.x; index < count; index += gridDim.x)
+      work(c, op, locate(c, index), room, typename run_type::every_input(), typename run_type::every_output());
+  }
+};
+
+}  // namespace km
