@@ -114,7 +114,7 @@ def _numpy_saxpy(a: float, x: Any, y: Any) -> Any:
 
 def _launch_saxpy(a: float, x: Any, y: Any) -> Launch:
     (n,) = x.shape
-    return Launch(_over(n, 4 * THREADS), THREADS, (a, x, y, n))
+    return Launch(_over(n, 8 * THREADS), THREADS, (a, x, y, n))
 
 
 # --------------------------------------------------------------------------------- img2gray
@@ -131,7 +131,7 @@ def _numpy_img2gray(rgb: Any, gray: Any) -> Any:  # noqa: ARG001 - the output
 
 def _launch_img2gray(rgb: Any, gray: Any) -> Launch:
     height, width = gray.shape
-    return Launch(_plane(height, width), PLANE, (rgb, gray, height, width))
+    return Launch(_over(height * width, 4 * THREADS), THREADS, (rgb, gray, height, width))
 
 
 # -------------------------------------------------------------------------------- transpose
@@ -147,7 +147,7 @@ def _numpy_transpose(x: Any, out: Any) -> Any:  # noqa: ARG001 - the output
 
 def _launch_transpose(x: Any, out: Any) -> Launch:
     height, width = x.shape
-    return Launch((_over(width, 32), _over(height, 32)), (32, 8), (x, out, height, width))
+    return Launch((_over(width, 32), _over(height, 32)), (32, 4), (x, out, height, width))
 
 
 # ----------------------------------------------------------------------------------- matmul
@@ -163,7 +163,7 @@ def _numpy_matmul(a: Any, b: Any, c: Any) -> Any:  # noqa: ARG001 - the output
 
 def _launch_matmul(a: Any, b: Any, c: Any) -> Launch:
     (m, k), n = a.shape, b.shape[1]
-    return Launch((_over(n, 64), _over(m, 64)), (16, 16), (a, b, c, m, n, k))
+    return Launch((_over(n, 128), _over(m, 128)), (16, 16), (a, b, c, m, n, k))
 
 
 def _flops_matmul(a: Any, b: Any, c: Any) -> float:  # noqa: ARG001 - the output
@@ -254,18 +254,20 @@ def _numpy_stencil(u: Any, out: Any, rate: float) -> Any:  # noqa: ARG001 - the 
 
 def _launch_stencil(u: Any, out: Any, rate: float) -> Launch:
     height, width = u.shape
-    return Launch(_plane(height, width), PLANE, (u, out, height, width, rate))
+    return Launch(_plane(_over(height, 4), width), PLANE, (u, out, height, width, rate))
 
 
 # ---------------------------------------------------------------------- histogram, reduction
 
 
 def _histogram(rng: np.random.Generator, n: int) -> Values:
-    return {"x": rng.integers(0, 256, n, np.uint8), "counts": np.zeros(256, np.int32)}
+    x = rng.uniform(-0.01, 1.01, n).astype(np.float32)
+    x[: min(n, 2)] = [0, 1][:n]  # the bounds themselves
+    return {"x": x, "counts": np.zeros(256, np.int32)}
 
 
 def _numpy_histogram(x: Any, counts: Any) -> Any:
-    return counts + np.bincount(x, minlength=256)
+    return counts + np.histogram(x, 256, (0, 1))[0]
 
 
 def _launch_histogram(x: Any, counts: Any) -> Launch:
@@ -356,7 +358,7 @@ CASES: Final[dict[str, Case]] = {
         Case("transpose", _transpose, "out", _numpy_transpose, _launch_transpose,
              (100, 70), (16384, 16384)),
         Case("matmul", _matmul, "c", _numpy_matmul, _launch_matmul,
-             (70, 50, 90), (4096, 4096, 4096), _SUMS, _flops_matmul),
+             (140, 50, 150), (4096, 4096, 4096), _SUMS, _flops_matmul),
         Case("softmax", _softmax, "out", _numpy_softmax, _launch_softmax,
              (37, 1000), (65536, 2048), Tolerance(relative=2e-5)),
         Case("layer_norm", _layer_norm, "out", _numpy_layer_norm, _launch_layer_norm,

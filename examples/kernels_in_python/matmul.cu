@@ -1,10 +1,14 @@
-// matmul: c = a @ b for a of shape (m, k), b of shape (k, n).  A block makes 64 x 64 elements of c from tiles of 16 columns
-// of a and 16 rows of b; each of its 16 x 16 threads holds 4 x 4 of them in registers, 16 rows and 16 columns apart.
-constexpr int side = 64, depth = 16, threads = 16, own = side / threads;
+// matmul: c = a @ b for a of shape (m, k), b of shape (k, n).  A block makes 128 x 128 elements of c from tiles of 16 columns of
+// a and 16 rows of b.  Each of its 16 x 16 threads holds 8 x 8 of them in registers: four neighbours, and four more 64 further
+// on, in both directions, so that shared memory is read four elements at a time and without conflicts.
+constexpr int side = 128, depth = 16, threads = 16, own = side / threads, half = side / 2;
+constexpr int pitch = side + 4;  // rows begin at multiples of 16 bytes, in other banks
+
+static __device__ __forceinline__ int place(int thread, int i) { return thread * 4 + i % 4 + i / 4 * half; }
 
 extern "C" __global__ void __launch_bounds__(threads * threads)
 matmul(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ c, int m, int n, int k) {
-  __shared__ float of_a[depth][side + 1], of_b[depth][side];
+  __shared__ __align__(16) float of_a[depth][pitch], of_b[depth][pitch];
   const int tx = threadIdx.x, ty = threadIdx.y, rank = ty * threads + tx;
   const int top = blockIdx.y * side, left = blockIdx.x * side;
   float sum[own][own] = {};
@@ -24,7 +28,7 @@ matmul(const float* __restrict__ a, const float* __restrict__ b, float* __restri
     for (int d = 0; d < depth; ++d) {
       float x[own], y[own];
 #pragma unroll
-      for (int i = 0; i < own; ++i) x[i] = of_a[d][ty + i * threads], y[i] = of_b[d][tx + i * threads];
+      for (int i = 0; i < own; ++i) x[i] = of_a[d][place(ty, i)], y[i] = of_b[d][place(tx, i)];
 #pragma unroll
       for (int i = 0; i < own; ++i)
 #pragma unroll
@@ -36,7 +40,7 @@ matmul(const float* __restrict__ a, const float* __restrict__ b, float* __restri
   for (int i = 0; i < own; ++i)
 #pragma unroll
     for (int j = 0; j < own; ++j) {
-      const int row = top + ty + i * threads, column = left + tx + j * threads;
+      const int row = top + place(ty, i), column = left + place(tx, j);
       if (row < m && column < n) c[(long)row * n + column] = sum[i][j];
     }
 }

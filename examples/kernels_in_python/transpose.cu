@@ -1,6 +1,6 @@
 // transpose: out[j, i] = x[i, j].  A tile goes through shared memory, so that reads and writes both run along rows; one
 // column more than the tile has keeps the threads of a warp in banks of their own.
-constexpr int tile = 32, rows = 8;
+constexpr int tile = 32, rows = 4;  // a thread moves eight elements
 
 extern "C" __global__ void __launch_bounds__(tile * rows)
 transpose(const float* __restrict__ x, float* __restrict__ out, int height, int width) {
