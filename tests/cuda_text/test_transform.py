@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cuda_stand_ins import Result, false_driver
-from kernelmill.algorithms.source import transform_source
+from kernelmill.algorithms.source import loop_for, tile_side, transform_source
 from kernelmill.compiler.op import as_op, specialize
 from kernelmill.dtypes import (
     SCALARS,
@@ -63,12 +63,12 @@ def compiled(sources, arch):
 
 def of_every_type(loop):
     """Each element type with another pattern of the second input; flat ones also as packets."""
-    flat = [p for p in PATTERNS if p != "transposed"]
-    turn = itertools.cycle(flat if loop == "flat" else PATTERNS)
+    turn = itertools.cycle(PATTERNS[:3] if loop == "flat" else PATTERNS)
+    first = "transposed" if loop == "tiled" else "contiguous"
     return [
         source(
             lambda a, b: a + b,
-            [(t, "contiguous"), (t, next(turn))],
+            [(t, first), (t, next(turn))],
             [(t, "contiguous")],
             loop,
         )
@@ -78,12 +78,29 @@ def of_every_type(loop):
 
 @pytest.mark.parametrize(
     ("arch", "loop"),
-    [("sm_90", "flat"), ("sm_90", "nested"), ("sm_80", "flat"), ("sm_100", "nested")],
+    [("sm_90", "flat"), ("sm_90", "nested"), ("sm_80", "flat"), ("sm_100", "tiled")],
 )
 def test_every_element_type_compiles(arch, loop):
     sources = of_every_type(loop)
     for start in range(0, len(sources), 5):
         compiled(sources[start : start + 5], arch)
+
+
+def test_turned_inputs_go_through_tiles_that_fit():
+    large = dtype_of(np.dtype([(f"f{i}", "f8") for i in range(60)]))
+    inputs = {
+        64: [(float32, "transposed"), (float64, "contiguous")],
+        32: [(float64, "transposed"), (float32, "transposed")],
+        16: [(float32, "transposed")] * 9,
+        0: [(large, "transposed")],
+    }
+    for side, given in inputs.items():
+        assert tile_side(given) == side
+        assert loop_for("cuda", 2, given) == ("tiled" if side else "nested")
+    assert loop_for("cuda", 3, [(float32, "strided")]) == "nested"
+    assert loop_for("host", 2, inputs[64]) == "any"
+    made = source(lambda a, b: a + b, inputs[64], [(float64, "contiguous")], "tiled")
+    assert "km::tiles<Run, 64>::all(call)" in made.text
 
 
 def test_scalars_results_structs_and_captures_compile():
