@@ -78,7 +78,7 @@ def _child(asked: dict[str, Any]) -> dict[str, Any]:
     start = time.perf_counter()
     try:
         call(km, x)
-    except km.NotImplementedHere as error:
+    except km.KernelmillError as error:
         return {"missing": error.message}
     cuda.synchronize()
     return {"seconds": time.perf_counter() - start}
