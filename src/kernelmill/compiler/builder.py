@@ -342,7 +342,7 @@ class FunctionBuilder:
         bounds: tuple[Expr, Expr, Expr],
         body: Sequence[Stmt],
         *,
-        unroll: bool = False,
+        unroll: int = 0,
     ) -> None:
         """Append `for name in range(*bounds)`; `name` is a declared local of type weak int."""
         start, stop, step = (_range_bound(b) for b in bounds)

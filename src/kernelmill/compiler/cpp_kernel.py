@@ -442,7 +442,7 @@ class KernelFunctionPrinter(FunctionPrinter):
             super()._for(loop)
             return
         if loop.unroll:
-            self._emit("#pragma unroll")
+            self._emit("#pragma unroll" + (f" {loop.unroll}" if loop.unroll > 0 else ""))
         name = self.locals[loop.name]
         start, stop, step = (self._value(b).text for b in (loop.start, loop.stop, loop.step))
         self._counter += 1

@@ -203,7 +203,8 @@ class For:
     """`for name in range(start, stop, step)`: bounds are weak ints, read once before the loop.
 
     `name` is a local of type weak int, set before each turn; a step of 0 makes no turn. In a kernel
-    all may be of type int32; `plain` says that the step is positive and no value can overflow.
+    all may be of type int32; `plain` says that the step is positive and no value can overflow;
+    `unroll` is how many turns to write one behind the other, -1 for all.
     """
 
     name: str
@@ -212,7 +213,7 @@ class For:
     step: Expr
     body: tuple[Stmt, ...]
     span: SourceSpan | None = field(default=None, compare=False)
-    unroll: bool = False
+    unroll: int = 0
     plain: bool = False
 
 

@@ -42,10 +42,11 @@ def _only_in_kernels(name: str) -> NoReturn:
 # ----------------------------------------------------------------------------- loops
 
 
-def grid_range(*extents: int) -> Any:  # Any: a loop, known to kernels only
+def grid_range(*extents: int, unroll: int = 1) -> Any:  # Any: a loop, known to kernels only
     """Loop over the indices that this thread of the whole grid takes; together they take all.
 
     `for i in km.grid_range(n)`, `for i, j in km.grid_range(n, m)` with the last index along x.
+    `unroll` turns are written one behind the other, so that several loads are under way.
 
     Examples
     --------
@@ -77,7 +78,7 @@ def tile_range(*extents: int) -> Any:  # Any: as above
     _only_in_kernels("tile_range")
 
 
-def block_range(*extents: int) -> Any:  # Any: as above
+def block_range(*extents: int, unroll: int = 1) -> Any:  # Any: as above
     """Loop over the indices that this thread of its block takes; the block takes all.
 
     Where the sizes of the block divide fixed extents, every thread makes the same number of turns,

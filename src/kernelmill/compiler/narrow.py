@@ -8,13 +8,26 @@ same, and a device has no 64-bit integer units. Loops that cannot overflow are m
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from kernelmill.compiler import ir
 from kernelmill.compiler.intrinsics import OPERATIONS
 from kernelmill.compiler.kernel_ir import Below, Effect, Extent, Invoke, Special
-from kernelmill.dtypes import DType, Type, bool_, int32, int64, uint32, uint64, weak_int
+from kernelmill.compiler.rewrite import rewrite_function
+from kernelmill.dtypes import (
+    DType,
+    Type,
+    bool_,
+    float32,
+    int32,
+    int64,
+    uint32,
+    uint64,
+    weak_float,
+    weak_int,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,10 +49,51 @@ _MOST_PASSES: Final = 12
 
 def narrow(kernel: Kernel) -> Kernel:
     """Return the kernel with small integers in 32 bits; its values are the same."""
+    kernel = _with_single_floats(kernel)
     functions = tuple(_Narrower(kernel, f).run() for f in kernel.program.functions)
     return dataclasses.replace(
         kernel, program=dataclasses.replace(kernel.program, functions=functions)
     )
+
+
+def _with_single_floats(kernel: Kernel) -> Kernel:
+    """Pass Python floats as float32 that are used as nothing else: they are rounded once anyway."""
+    entry = kernel.program.entry
+    nodes = [
+        n
+        for s in ir.walk_statements(entry.body)
+        for o in ir.operands(s)
+        for n in ir.walk_expressions(o)
+    ]
+    uses = Counter(n.index for n in nodes if isinstance(n, ir.Param))
+    casts = Counter(_single_cast(n) for n in nodes)
+    single = {
+        i
+        for i, (_, type_) in enumerate(entry.params)
+        if type_ == weak_float and uses[i] and uses[i] == casts[i]
+    }
+    if not single:
+        return kernel
+
+    def change(node: ir.Expr) -> ir.Expr:
+        index = _single_cast(node)
+        return ir.Param(index, float32) if index in single else node
+
+    params = tuple((n, float32 if i in single else t) for i, (n, t) in enumerate(entry.params))
+    made = dataclasses.replace(rewrite_function(entry, change), params=params)
+    functions = (*kernel.program.functions[:-1], made)
+    return dataclasses.replace(
+        kernel, program=dataclasses.replace(kernel.program, functions=functions)
+    )
+
+
+def _single_cast(node: ir.Expr) -> int:
+    """Return which parameter a node converts to float32, -1 for none."""
+    match node:
+        case ir.Cast(ir.Param(index), type_) if type_ == float32:
+            return index
+        case _:
+            return -1
 
 
 # ----------------------------------------------------------------------------- bounds
@@ -346,8 +400,8 @@ class _Narrower:
                 return made if type_ == int32 else ir.Cast(made, type_)
             case Below(value):
                 return self._rebuilt(value)
-            case ir.Apply("floordiv" | "mod" as op, args, type_) if (
-                type_ == weak_int and all(self.ranges.of(a)[0] >= 0 for a in args)
+            case ir.Apply("floordiv" | "mod" as op, args, type_) if type_ == weak_int and all(
+                self.ranges.of(a)[0] >= 0 for a in args
             ):
                 kind = Exact if self.ranges.of(args[1])[0] > 0 else ir.Apply
                 parts = tuple(ir.Cast(self.wide(a), uint64) for a in args)
@@ -385,7 +439,7 @@ _EXACT: Final = frozenset(
 )  # fmt: skip
 _PLAIN: Final = frozenset(("add", "sub", "mul"))
 _COMPARED: Final = frozenset(("lt", "le", "gt", "ge", "eq", "ne"))
-assert _EXACT | _COMPARED <= OPERATIONS.keys()
+assert OPERATIONS.keys() >= _EXACT | _COMPARED
 
 
 def _with_children(node: ir.Expr, parts: tuple[ir.Expr, ...]) -> ir.Expr:

@@ -161,11 +161,17 @@ def _has_signature(node: FunctionNode, code: CodeType) -> bool:
 
 
 @functools.lru_cache(maxsize=256)
-def _compiled(text: str, statement: int | None, flags: int) -> tuple[CodeType, ...]:
-    """Compile one top-level statement, or all; return the code of all functions in it."""
+def _compiled(
+    text: str, statement: int | None, flags: int, *, alone: bool = False
+) -> tuple[CodeType, ...]:
+    """Compile one top-level statement, or all; return the code of all functions in it.
+
+    With `alone` the names that the text imports are not known to be modules: each cell of a page
+    may have been compiled by itself.
+    """
     body = _statements(text)
     if statement is not None:
-        body = [*_imports(text), body[statement]]
+        body = [*([] if alone else _imports(text)), body[statement]]
     module = ast.Module(body=body, type_ignores=[])
     try:
         outer = compile(module, "<check>", "exec", flags=flags, dont_inherit=True)
@@ -206,8 +212,8 @@ def _is_current(text: str, statement: int, node: FunctionNode, code: CodeType) -
     flags = code.co_flags & _FUTURE_FLAGS
     current = any(
         _same_place(code, other) and _same_code(code, other)
-        for part in (statement, None)
-        for other in _compiled(text, part, flags)
+        for part, alone in ((statement, False), (None, False), (statement, True))
+        for other in _compiled(text, part, flags, alone=alone)
     )
     return current or any(isinstance(inner, ast.Assert) for inner in ast.walk(node))
 

@@ -49,10 +49,15 @@ def kernel(
     debug: bool = ...,
     contract: bool = ...,
     max_registers: int | None = ...,
+    fast_math: bool = ...,
 ) -> KernelFunction: ...
 @overload
 def kernel(
-    *, debug: bool = ..., contract: bool = ..., max_registers: int | None = ...
+    *,
+    debug: bool = ...,
+    contract: bool = ...,
+    max_registers: int | None = ...,
+    fast_math: bool = ...,
 ) -> Callable[[Callable[..., None]], KernelFunction]: ...
 def kernel(
     function: Callable[..., None] | None = None,
@@ -61,6 +66,7 @@ def kernel(
     debug: bool = False,
     contract: bool = True,
     max_registers: int | None = None,
+    fast_math: bool = False,
 ) -> KernelFunction | Callable[[Callable[..., None]], KernelFunction]:
     """Make a SIMT kernel of a Python function; works as a decorator with and without arguments.
 
@@ -78,6 +84,8 @@ def kernel(
         are equal to the bit on all devices.
     max_registers
         The most registers a thread may use.
+    fast_math
+        Take the chip's approximations of functions and divisions, and no subnormal numbers.
 
     Returns
     -------
@@ -102,7 +110,9 @@ def kernel(
     >>> y
     array([1., 3., 5., 7.], dtype=float32)
     """
-    options = KernelOptions(debug=debug, contract=contract, max_registers=max_registers)
+    options = KernelOptions(
+        debug=debug, contract=contract, max_registers=max_registers, fast_math=fast_math
+    )
     if function is None:
         return lambda f: KernelFunction(f, options)
     return KernelFunction(function, options)

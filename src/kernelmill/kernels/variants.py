@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from kernelmill.compiler.cpp_kernel import KernelParameter, PrintedKernel, print_kernel
 from kernelmill.compiler.frontend.kernel_program import KernelTranslation, translate_kernel
+from kernelmill.dtypes import float32
 from kernelmill.runtime.cuda.templates import device_headers
 from kernelmill.toolchain.nvrtc import CudaImage, CudaOptions, Output, compile_cuda
 
@@ -29,6 +31,7 @@ class KernelOptions:
     debug: bool = False
     contract: bool = True
     max_registers: int | None = None
+    fast_math: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,10 @@ class Variant:
     def cuda_options(self) -> CudaOptions:
         """Return the options of NVRTC; lines are kept, for profilers and error texts."""
         return CudaOptions(
-            contract=self.options.contract, lineinfo=True, maxregcount=self.options.max_registers
+            contract=self.options.contract,
+            lineinfo=True,
+            maxregcount=self.options.max_registers,
+            extra=("-use_fast_math",) if self.options.fast_math else (),
         )
 
     def compile(self, output: Output = "cubin", *, arch: str = "sm_90") -> CudaImage:
@@ -155,11 +161,22 @@ class Variant:
                 values.append(view.shape[parameter.dim])
             elif parameter.kind == "stride":
                 values.append(view.strides[parameter.dim] // view.dtype.itemsize)
+            elif parameter.type is float32 and type(found.value) is float:
+                values.append(_single(found.value))
             else:
                 values.append(found.value)
         return values
 
 
+def _single(value: float) -> float:
+    """Round what float32 cannot hold to infinity, as a conversion does."""
+    if abs(value) <= _LARGEST or math.isnan(value):
+        return value
+    with np.errstate(over="ignore"):
+        return float(np.float32(value))
+
+
+_LARGEST: Final = float(np.finfo(np.float32).max)
 _PLAIN: Final = (int, float, complex, np.generic)
 
 

@@ -5,13 +5,15 @@ Loops of plain Python, and the variables that any loop carries, are in `loops.py
 
 from __future__ import annotations
 
+import ast
+import dataclasses
 import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from kernelmill.compiler import ir, kernel_functions
 from kernelmill.compiler.frontend import loops
-from kernelmill.compiler.frontend.expressions import evaluate_scalar
+from kernelmill.compiler.frontend.expressions import evaluate_scalar, unpack
 from kernelmill.compiler.frontend.kernel_calls import rank, special
 from kernelmill.compiler.frontend.targets import give
 from kernelmill.compiler.kernel_ir import Below
@@ -19,7 +21,6 @@ from kernelmill.dtypes import DType, weak_int
 from kernelmill.errors import OperatorError
 
 if TYPE_CHECKING:
-    import ast
     from collections.abc import Callable
 
     from kernelmill.compiler.frontend.frame import Frame, Loop
@@ -41,7 +42,7 @@ class _Walk:
     stop: ir.Expr
     step: ir.Expr
     indices: Callable[[ir.Expr], list[ir.Expr]]
-    unroll: bool = False
+    unroll: int = 0
 
 
 Maker: TypeAlias = "Callable[[Frame, list[ir.Expr]], list[_Walk]]"
@@ -62,20 +63,56 @@ def kernel_for(frame: Frame, node: ast.For, call: ast.Call, found: object, run: 
             f"`km.{name}` exists only inside a kernel",
             "an operator computes one element; write a kernel: @km.kernel",
         )
-    if call.keywords or not 1 <= len(call.args) <= _MOST_DIMENSIONS:
+    unroll = _unroll(frame, call, name)
+    extents = _arguments(frame, call, name)
+    if not 1 <= len(extents) <= _MOST_DIMENSIONS:
         raise frame.refusal(
             call, f"`km.{name}` takes 1 to 3 integers", f"write `km.{name}(n)` or `km.{name}(n, m)`"
         )
     if name == "static_range":
-        return _static(frame, node, call, run)
-    extents = [_extent(frame, argument, name) for argument in call.args]
+        return _static(frame, node, call, extents, run)
     with frame.at(call):
         walks = make(frame, extents)
+    if unroll and not walks[-1].unroll:
+        walks[-1] = dataclasses.replace(walks[-1], unroll=unroll)
     return _nest(frame, node, walks, [], run)
 
 
-def _extent(frame: Frame, node: ast.expr, name: str) -> ir.Expr:
-    value = evaluate_scalar(frame, node)
+def _unroll(frame: Frame, call: ast.Call, name: str) -> int:
+    """Return how many turns `unroll=` asks for, 0 where it is not given."""
+    allowed = ("unroll",) if name in ("grid_range", "block_range") else ()
+    for keyword in call.keywords:
+        if keyword.arg not in allowed:
+            raise frame.refusal(
+                keyword.value,
+                f"`km.{name}` takes no argument `{keyword.arg}`",
+                "`km.grid_range` and `km.block_range` take `unroll=`"
+                if allowed
+                else "leave it out",
+            )
+        value = evaluate_scalar(frame, keyword.value)
+        if not isinstance(value, ir.Const) or type(value.value) is not int or value.value < 1:
+            raise frame.refusal(
+                keyword.value,
+                "`unroll=` is a whole number that is known when the kernel is compiled",
+                "write `unroll=4`",
+            )
+        return value.value
+    return 0
+
+
+def _arguments(frame: Frame, call: ast.Call, name: str) -> list[ir.Expr]:
+    found: list[ir.Expr] = []
+    for node in call.args:
+        if isinstance(node, ast.Starred):
+            values = unpack(frame, evaluate_scalar(frame, node.value), node)
+        else:
+            values = [evaluate_scalar(frame, node)]
+        found += [_extent(frame, value, node, name) for value in values]
+    return found
+
+
+def _extent(frame: Frame, value: ir.Expr, node: ast.expr, name: str) -> ir.Expr:
     type_ = value.type
     if not (type_ == weak_int or (isinstance(type_, DType) and type_.is_integer)):
         raise frame.refusal(
@@ -93,7 +130,7 @@ def _nest(
 
     def one_pass(loop: Loop) -> bool:
         loop.spread = bool(rest or indices)
-        counter = build.declare("turn", weak_int)
+        counter = build.declare(_name_of(node, len(indices)), weak_int)
         with build.block() as body:
             made = [frame.leaf(i, "i") for i in walk.indices(build.local(counter))]
             if rest:
@@ -109,7 +146,14 @@ def _nest(
             build.for_(counter, (walk.start, walk.stop, walk.step), body, unroll=walk.unroll)
         return True
 
-    return loops.repeat(frame, node, one_pass, runs_once=walk.unroll)
+    return loops.repeat(frame, node, one_pass, runs_once=walk.unroll < 0)
+
+
+def _name_of(node: ast.For, position: int) -> str:
+    """Return what the counter of a loop is called: the user's name, where there is one."""
+    targets = node.target.elts if isinstance(node.target, ast.Tuple) else [node.target]
+    found = targets[position] if position < len(targets) else None
+    return found.id if isinstance(found, ast.Name) else "turn"
 
 
 # ----------------------------------------------------------------------------- the grid
@@ -219,7 +263,9 @@ def _counted(
             place = _add(frame, first, _mul(frame, turn, build.const(stride)))
         return split(frame.leaf(place, "i"))
 
-    return _Walk(build.const(0), build.const(turns), build.const(1), indices, unroll=turns > 0)
+    return _Walk(
+        build.const(0), build.const(turns), build.const(1), indices, unroll=-1 if turns else 0
+    )
 
 
 def _direct(frame: Frame, position: int, extent: int, sides: list[int]) -> _Walk:
@@ -237,9 +283,10 @@ def _along(frame: Frame, position: int, extent: ir.Expr, sides: list[int]) -> _W
 # ----------------------------------------------------------------------------- fixed bounds
 
 
-def _static(frame: Frame, node: ast.For, call: ast.Call, run: loops.Run) -> bool:
+def _static(
+    frame: Frame, node: ast.For, call: ast.Call, given: list[ir.Expr], run: loops.Run
+) -> bool:
     """Repeat the body in the text where it indexes tuples, else unroll a loop."""
-    given = [evaluate_scalar(frame, a) for a in call.args]
     numbers = [v.value for v in given if isinstance(v, ir.Const) and type(v.value) is int]
     if len(numbers) < len(given):
         raise frame.refusal(

@@ -99,7 +99,7 @@ def static(frame: Frame, node: ast.For, call: ast.Call, items: list[Value], run:
     step = turns[1] - turns[0] if len(turns) > 1 else 1
     first = turns[0] if turns else 0
     bounds = (build.const(first), build.const(first + step * len(turns)), build.const(step))
-    return _counted(frame, node, node.target, call, bounds, run, unroll=True)
+    return _counted(frame, node, node.target, call, bounds, run, unroll=-1)
 
 
 def _counted(
@@ -110,7 +110,7 @@ def _counted(
     bounds: tuple[ir.Expr, ir.Expr, ir.Expr],
     run: Run,
     *,
-    unroll: bool = False,
+    unroll: int = 0,
 ) -> bool:
     build, span = frame.builder, frame.builder.span
 

@@ -19,7 +19,7 @@ from kernelmill.compiler.frontend.expressions import (
 )
 from kernelmill.compiler.frontend.memory import builder_of
 from kernelmill.compiler.frontend.targets import give
-from kernelmill.compiler.frontend.values import Binding, Closure, Known
+from kernelmill.compiler.frontend.values import OBJECTS, Binding, Closure, Known
 from kernelmill.compiler.kernel_ir import UNIT, Place
 from kernelmill.compiler.source import FunctionSource
 from kernelmill.errors import DTypeError, OperatorError
@@ -86,9 +86,34 @@ def run(frame: Frame, body: Sequence[ast.stmt]) -> bool:
 
 
 def _assign(frame: Frame, node: ast.Assign) -> bool:
+    if _pairs_off(frame, node):
+        return _assign_each(frame, node)
     value = _named(frame, node.targets[0], node.value)
     for target in node.targets:
         value = give(frame, target, value)
+    return True
+
+
+def _pairs_off(frame: Frame, node: ast.Assign) -> bool:
+    """Whether each target of `a, b = f(), g()` gets the value beside it: arrays are no tuples."""
+    if frame.program.kernel is None or len(node.targets) != 1:
+        return False
+    target, value = node.targets[0], node.value
+    if not isinstance(target, (ast.Tuple, ast.List)) or not isinstance(value, ast.Tuple):
+        return False
+    starred = any(isinstance(e, ast.Starred) for e in (*target.elts, *value.elts))
+    return len(target.elts) == len(value.elts) and not starred
+
+
+def _assign_each(frame: Frame, node: ast.Assign) -> bool:
+    target, given = node.targets[0], node.value
+    assert isinstance(target, (ast.Tuple, ast.List))
+    assert isinstance(given, ast.Tuple)
+    pairs = list(zip(target.elts, given.elts, strict=True))
+    values = [_named(frame, t, v) for t, v in pairs]
+    held = [v if isinstance(v, OBJECTS) else frame.leaf(v) for v in values]
+    for (item, _), value in zip(pairs, held, strict=True):
+        give(frame, item, value)
     return True
 
 

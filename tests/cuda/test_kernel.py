@@ -1,0 +1,116 @@
+"""Kernels in Python give on a GPU what NumPy gives."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kernel_cases import CASES
+from kernelmill.dtypes import dtype_of
+from kernelmill.runtime import cuda
+from kernelmill.runtime.cuda import CudaArray, as_stream, to_device
+
+pytestmark = pytest.mark.cuda
+
+
+class Strided:
+    """A view with the strides of a NumPy array, in a buffer on the device that holds its base."""
+
+    def __init__(self, array):
+        low, high = np.lib.array_utils.byte_bounds(array)
+        whole = np.zeros(high - low, np.uint8)
+        start = array.__array_interface__["data"][0] - low
+        held = np.ndarray(array.shape, array.dtype, whole.data, start, array.strides)
+        held[...] = array
+        self.array, self.start, self.whole = array, start, to_device(whole)
+        self.size = high - low
+
+    @property
+    def __cuda_array_interface__(self):
+        dtype = self.array.dtype
+        return {
+            "shape": self.array.shape,
+            "typestr": dtype.str,
+            "descr": dtype.descr,
+            "data": (int(self.whole.buffer.handle) + self.start, False),
+            "strides": self.array.strides,
+            "version": 3,
+            "stream": None,
+        }
+
+    def numpy(self):
+        whole = self.whole.numpy()
+        array = self.array
+        return np.ndarray(array.shape, array.dtype, whole.data, self.start, array.strides)
+
+
+def launch(case, args):
+    if case.config is not None:
+        case.kernel[case.config](*args)
+    else:
+        case.kernel.launch(case.n, *args)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_a_kernel_gives_the_values_of_numpy(case):
+    args = [Strided(a) if isinstance(a, np.ndarray) else a for a in case.args]
+    launch(case, args)
+    cuda.synchronize()
+    for position, wanted in case.expected.items():
+        found = args[position].numpy()
+        if found.dtype.fields is not None or found.dtype.kind in "biu":
+            np.testing.assert_array_equal(found, wanted)
+        else:
+            np.testing.assert_allclose(found, wanted, rtol=case.rtol, atol=case.rtol * 0.1)
+
+
+def test_tensors_of_torch_and_arrays_of_cupy_on_their_streams(torch):
+    case = next(c for c in CASES if c.name == "saxpy")
+    a, x, y = case.args
+    tensors = torch.from_numpy(x).cuda(), torch.from_numpy(y.copy()).cuda()
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    case.kernel.launch(1000, a, *tensors, stream=stream)
+    stream.synchronize()
+    np.testing.assert_allclose(tensors[1].cpu().numpy(), case.expected[2], rtol=1e-6)
+    with torch.cuda.stream(stream):
+        case.kernel.launch(1000, a, *tensors)
+    stream.synchronize()
+    np.testing.assert_allclose(
+        tensors[1].cpu().numpy(), case.expected[2] + np.float32(a) * x, rtol=1e-5
+    )
+
+
+def test_exact_kernels_are_equal_to_the_bit_on_the_emulator():
+    import kernelmill as km
+
+    @km.kernel(contract=False)
+    def waves(x, out):
+        for i in km.grid_range(len(x)):
+            v = x[i]
+            out[i] = np.exp(v) * np.sin(v) + v * np.float32(0.3) - np.float32(0.1) * v
+
+    x = np.random.default_rng(3).uniform(-5, 5, 5000).astype(np.float32)
+    here, there = np.zeros_like(x), to_device(np.zeros_like(x))
+    with km.Device("emulator"):
+        waves.launch(len(x), x, here)
+    waves.launch(len(x), to_device(x), there)
+    np.testing.assert_array_equal(there.numpy().view(np.uint32), here.view(np.uint32))
+
+
+def test_launch_and_prepare_take_a_kernel():
+    import kernelmill as km
+
+    case = next(c for c in CASES if c.name == "saxpy")
+    a, x, y = case.args
+    on_device = to_device(x), to_device(y)
+    config = km.LaunchConfig(grid=4, block=256)
+    km.launch(None, config, case.kernel, a, *on_device)
+    np.testing.assert_allclose(on_device[1].numpy(), case.expected[2], rtol=1e-6)
+    again = km.prepare(config, case.kernel, a, *on_device)
+    again(as_stream(None).handle)
+    np.testing.assert_allclose(
+        on_device[1].numpy(), case.expected[2] + np.float32(a) * x, rtol=1e-5
+    )
+    assert isinstance(on_device[1], CudaArray)
+    assert dtype_of(x.dtype) == on_device[0].dtype
