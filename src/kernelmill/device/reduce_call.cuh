@@ -286,6 +286,26 @@ struct reduction<Map, in<I...>, folds<F...>, Outputs, Captured, Bytes, N> {
     block_barrier();
     return last;
   }
+  // How many parts each of some threads combines, a power of two.
+  static KM_INL i64 shares(const call& c, int threads) {
+    i64 each = 1;
+    while (each * threads < c.pieces) each *= 2;
+    return each;
+  }
+  // Combines the parts of `each` pieces from `first` on, or as many as there are, as adjacent pairs.
+  static KM_COLD state joined_parts(const call& c, const bank fold, i64 unit, i64 first, i64 each, int width, int column) {
+    constexpr int many = 4;
+    const i64 end = smaller(c.pieces, first + each);
+    if (each == 1) return part(c, unit, first, width)[column];
+    pile<state> parts;
+    _Pragma("unroll 1") for (i64 i = first; i < end; i += many) {
+      state some[many];
+      KM_UNROLL_ALL for (int n = 0; n < many; n++) some[n] = part(c, unit, smaller(i + n, end - 1), width)[column];
+      KM_UNROLL_ALL for (int n = 0; n < many; n++)
+        if (i + n < end) parts.push(some[n], fold);
+    }
+    return parts.top(fold);
+  }
   // The result of one piece, which thread 0 has, of a sequence: stored if it is the only one, else combined by the last block.
   template <int T>
   static KM_INL void deliver(const call& c, const bank& fold, const state& made, i64 row, i64 piece,
@@ -296,14 +316,11 @@ struct reduction<Map, in<I...>, folds<F...>, Outputs, Captured, Bytes, N> {
     }
     if (threadIdx.x == 0) *part(c, row, piece) = made;
     if (!is_last(c, row)) return;
-    const int t = (int)threadIdx.x;
-    const auto tile = [&](i64 base) {
-      const i64 count = smaller<i64>(T, c.pieces - base);
-      return block_reduce<T>(*part(c, row, base + smaller<i64>(t, count - 1)), fold, storage, (int)count);
-    };
-    pile<state> tiles;
-    _Pragma("unroll 1") for (i64 base = 0; base < c.pieces; base += T) tiles.push(tile(base), fold);
-    if (t == 0) store(c, fold, tiles.top(fold), row);
+    const i64 each = shares(c, T), count = ceil_div(c.pieces, each);
+    state joined;
+    if ((int)threadIdx.x < count) joined = joined_parts(c, fold, row, threadIdx.x * each, each, 1, 0);
+    joined = block_reduce<T>(joined, fold, storage, (int)count);
+    if (threadIdx.x == 0) store(c, fold, joined, row);
   }
 };
 

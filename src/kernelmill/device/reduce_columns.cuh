@@ -91,19 +91,12 @@ struct columns : Pass {
       KM_UNROLL_ALL for (int v = 0; v < V; v++) Pass::part(c, unit, piece, width)[v * X + s.x] = mine[v];
     }
     if (!Pass::is_last(c, unit)) return;
-    pile<state> parts[V];
-    _Pragma("unroll 1") for (i64 base = 0; base < c.pieces; base += Y) {
-      const i64 count = smaller<i64>(Y, c.pieces - base);
-      const state* from = Pass::part(c, unit, base + smaller<i64>(s.y, count - 1), width);
-      KM_UNROLL_ALL for (int v = 0; v < V; v++) mine[v] = from[v * X + s.x];
-      across<false>(fold, s, room, mine, count);
-      if (c.pieces > Y && s.y == 0) {
-        KM_UNROLL_ALL for (int v = 0; v < V; v++) parts[v].push(mine[v], fold);
-      }
+    const i64 each = Pass::shares(c, Y), count = ceil_div(c.pieces, each);
+    if (s.y < count) {
+      KM_UNROLL_ALL for (int v = 0; v < V; v++)
+        mine[v] = Pass::joined_parts(c, fold, unit, s.y * each, each, width, v * X + s.x);
     }
-    if (c.pieces > Y && s.y == 0) {
-      KM_UNROLL_ALL for (int v = 0; v < V; v++) mine[v] = parts[v].top(fold);
-    }
+    across<false>(fold, s, room, mine, count);
     store(c, fold, s, mine);
   }
 
