@@ -248,7 +248,7 @@ class _Gpu(_Place):
         self.name, self.gpu = name, Device(name).gpu
 
     def put(self, array: Pixels) -> Any:
-        from kernelmill.runtime.cuda.arrays import to_device  # noqa: PLC0415 - where there is a GPU
+        from kernelmill.runtime.cuda.copies import to_device  # noqa: PLC0415 - where there is a GPU
 
         return to_device(array, device=self.gpu.number)
 

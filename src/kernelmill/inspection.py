@@ -5,11 +5,10 @@ Nothing is launched. Without a device, occupancy is computed from what the chip 
 
 from __future__ import annotations
 
-import linecache
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from kernelmill.algorithms.plan import Plan
 from kernelmill.algorithms.source import loop_for, transform_source
@@ -19,10 +18,13 @@ from kernelmill.compiler.raw import RawOp
 from kernelmill.compiler.subject import Subject
 from kernelmill.dtypes import TupleType, dtype_of, storage
 from kernelmill.errors import ArgumentError, DeviceError, MissingExtraError
+from kernelmill.kernels import KernelFunction
+from kernelmill.kernels.variants import Variant
 from kernelmill.toolchain.chips import Occupancy, chip_named, occupancy_of
+from kernelmill.toolchain.regions import Region, regions_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Mapping, Sequence
 
     from kernelmill.runtime.cuda.program import Kernel, ObjectCode, Program
     from kernelmill.toolchain.cubin import Resources
@@ -81,17 +83,6 @@ class KernelNeeds:
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
-    """The instructions that one line of the source became."""
-
-    kernel: str
-    file: str
-    line: int
-    source: str
-    instructions: tuple[str, ...] = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
 class Inspection:
     """What `inspect` found; `str()` is a table, and what is "" is not there.
 
@@ -127,7 +118,8 @@ def inspect(obj: object, *types: object, arch: str | None = None) -> Inspection:
     obj
         A `Program`, `ObjectCode` or `Kernel`, a plan, a kernel of `@km.kernel`, or an operator.
     *types
-        The types of its arguments, for an operator.
+        For an operator the types of its arguments; for a kernel of `@km.kernel` arguments like
+        those of a call, where an array may be spelled: "float32[:, :]".
     arch
         "sm_90"; by default that of cuda:0. Operators are shown as text of the host where there is
         neither.
@@ -157,6 +149,8 @@ def inspect(obj: object, *types: object, arch: str | None = None) -> Inspection:
         return _of_text(own(*types, arch=arch), arch)
     if isinstance(obj, Plan):
         return _of_plan(obj, arch)
+    if isinstance(obj, (KernelFunction, Variant)):
+        return _of_python(obj, types, arch)
     found = _of_runtime(obj, arch)
     if found is not None:
         return found
@@ -221,6 +215,22 @@ def _of_plan(plan: Plan, arch: str | None) -> Inspection:
     return _of_text(_generated(plan.describe(built), plan.source, text), arch)
 
 
+def _of_python(
+    obj: KernelFunction | Variant, arguments: Sequence[object], arch: str | None
+) -> Inspection:
+    variant = obj.specialize(*arguments) if isinstance(obj, KernelFunction) else obj
+    subject = Subject(
+        variant.name,
+        variant.file,
+        variant.text,
+        variant.cuda_options(),
+        ir_text(variant.kernel.program),
+        _device_headers(),
+    )
+    # To read, the text without the marks of lines.
+    return replace(_of_text(subject, arch), cpp=variant.source)
+
+
 def _of_operator(obj: Any, types: Sequence[object], arch: str | None) -> Inspection:
     operator = obj if isinstance(obj, Op) else as_op(obj)
     raw = operator.function if isinstance(operator.function, RawOp) else None
@@ -251,10 +261,15 @@ def _of_operator(obj: Any, types: Sequence[object], arch: str | None) -> Inspect
 
 def _generated(name: str, text: str, ir: str) -> Subject:
     """Return generated text as what the back end compiles: not contracted, with our headers."""
-    from kernelmill.runtime.cuda.templates import device_headers  # noqa: PLC0415 - as above
-    from kernelmill.toolchain.nvrtc import CudaOptions  # noqa: PLC0415
+    from kernelmill.toolchain.nvrtc import CudaOptions  # noqa: PLC0415 - as above
 
-    return Subject(name, "kernel.cu", text, CudaOptions(), ir, device_headers())
+    return Subject(name, "kernel.cu", text, CudaOptions(), ir, _device_headers())
+
+
+def _device_headers() -> Mapping[str, str]:
+    from kernelmill.runtime.cuda.templates import device_headers  # noqa: PLC0415 - as above
+
+    return device_headers()
 
 
 def _of_kernel(kernel: Kernel, arch: str | None) -> Inspection:
@@ -350,7 +365,6 @@ def _assembled(
         sass = disassemble(cubin)
     except MissingExtraError as error:
         note = f"{error.message}: {error.hint}"
-    lines = _sass_lines(sass) if sass else _ptx_lines(known.ptx)
     return replace(
         known,
         name=name,
@@ -358,7 +372,7 @@ def _assembled(
         sass=sass,
         note=note,
         kernels=tuple(_needs(r, arch, spills.get(r.name)) for r in resources_of(cubin)),
-        regions=_regions(lines, texts),
+        regions=regions_of(sass, known.ptx, texts),
     )
 
 
@@ -374,78 +388,6 @@ def _needs(found: Resources, arch: str, spills: tuple[int, int] | None) -> Kerne
         stores,
         loads,
     )
-
-
-# ----------------------------------------------------------------------------- regions
-
-_SASS_KERNEL: Final = re.compile(r"^\.text\.(\S+):")
-_SASS_LINE: Final = re.compile(r'^\s*//## File "(.+?)", line (\d+)')
-_SASS_CODE: Final = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(.+?)\s*;")
-_PTX_KERNEL: Final = re.compile(r"\.entry\s+([\w$]+)")
-_PTX_FILE: Final = re.compile(r'^\s*\.file\s+(\d+)\s+"(.+?)"', re.MULTILINE)
-_PTX_LINE: Final = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)(?:.*inlined_at\s+(\d+)\s+(\d+))?")
-_PTX_CODE: Final = re.compile(r"^\s+((?:@!?%\w+\s+)?[a-z][\w.:]*\s*[^;]*);")
-
-# Kernel, file, line, instruction.
-_Code: TypeAlias = tuple[str, str, int, str]
-_NOWHERE: Final = [("", 0)]
-
-
-def _sass_lines(sass: str) -> Iterator[_Code]:
-    kernel, frames, fresh = "", _NOWHERE, True
-    for text in sass.splitlines():
-        if match := _SASS_KERNEL.match(text):
-            kernel, frames = match[1], _NOWHERE
-        elif match := _SASS_LINE.match(text):
-            frame = match[1], int(match[2])
-            frames = [frame] if fresh else [*frames, frame]
-            fresh = False
-        elif (match := _SASS_CODE.match(text)) and match[1] != "NOP":
-            fresh = True
-            yield kernel, *_written(frames), match[1]
-
-
-def _ptx_lines(ptx: str) -> Iterator[_Code]:
-    files = dict(_PTX_FILE.findall(ptx))
-    kernel, frames = "", _NOWHERE
-    for text in ptx.splitlines():
-        if match := _PTX_KERNEL.search(text):
-            kernel, frames = match[1], _NOWHERE
-        elif match := _PTX_LINE.match(text):
-            places = [(match[1], match[2]), (match[3], match[4])]
-            frames = [(files.get(file, ""), int(line)) for file, line in places if file]
-        elif kernel and (match := _PTX_CODE.match(text)):
-            yield kernel, *_written(frames), match[1]
-
-
-def _written(frames: Sequence[tuple[str, int]]) -> tuple[str, int]:
-    """Return the line that stands for an instruction: the innermost one of Python, else of all."""
-    return next((f for f in frames if f[0].endswith(".py")), frames[0])
-
-
-def _regions(code: Iterator[_Code], texts: dict[str, str]) -> tuple[Region, ...]:
-    found: dict[tuple[str, str, int], list[str]] = {}
-    for kernel, file, line, instruction in code:
-        if line:
-            found.setdefault((kernel, file, line), []).append(instruction)
-    known = {name: text.splitlines() for name, text in texts.items()}
-    return tuple(
-        Region(kernel, _short(file, known), line, _source(file, line, known), tuple(instructions))
-        for (kernel, file, line), instructions in sorted(found.items())
-    )
-
-
-def _short(file: str, known: dict[str, list[str]]) -> str:
-    """Return the name of a text that is known: the compiler puts a directory before it."""
-    name = Path(file).name
-    return name if name in known else file
-
-
-def _source(file: str, line: int, known: dict[str, list[str]]) -> str:
-    lines = known.get(Path(file).name)
-    if lines is None:
-        return linecache.getline(file, line).strip()
-    return lines[line - 1].strip() if line <= len(lines) else ""
 
 
 # ----------------------------------------------------------------------------- tables

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import struct
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -263,6 +264,20 @@ def test_attributes_and_occupancy(code):
     resident = cuda.cuda_device().limits.threads_per_multiprocessor
     assert 0 < kernel.occupancy(64) <= resident // 64
     assert code.get_kernel("shared").occupancy(256, shmem_size=40 << 10) < resident // 256
+
+
+@pytest.mark.parametrize("name", ["small_blocks", "shared", "saxpy", "by_value"])
+def test_what_is_computed_is_what_the_driver_says(code, name):
+    (needs,) = km.inspect(code.get_kernel(name)).kernels
+    attributes = code.get_kernel(name).attributes()
+    assert needs.registers == attributes.registers
+    assert (needs.shared, needs.stack) == (attributes.shared_bytes, attributes.local_bytes)
+    for block in (32, 64, 96, 256, 1024):
+        for size in (0, 1000, 20_000, 100_000):
+            if block <= attributes.max_threads_per_block:
+                driver = needs.occupancy(block, shmem_size=size)
+                computed = replace(needs, loaded=None).occupancy(block, shmem_size=size)
+                assert driver.blocks == computed.blocks, (block, size)
 
 
 # ----------------------------------------------------------------------------- images

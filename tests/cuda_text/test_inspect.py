@@ -269,6 +269,29 @@ def test_lines_of_python_stand_for_what_is_inlined_into_them(tmp_path):
     assert not any(r.file == "square.cuh" for r in found.regions)
 
 
+@km.kernel
+def scale(x, by):
+    for i in km.grid_range(len(x)):
+        value = by * x[i]
+        x[i] = value + 1
+
+
+def test_a_kernel_in_python():
+    found = km.inspect(scale, "float32[:]", 2.5, arch="sm_90")
+    assert (found.name, found.arch) == ("scale", "sm_90")
+    assert found.ir.startswith("def scale(by: weak float) -> ():")
+    assert "#line" not in found.cpp
+    (needs,) = found.kernels
+    assert (needs.spill_stores, needs.most_threads) == (0, 256)
+    by_source = {r.source: r for r in found.regions if r.file == __file__}
+    (line,) = (r for r in by_source.values() if r.source == "x[i] = value + 1")
+    assert any("STG" in i for i in line.instructions)
+    counted = sum(len(r.instructions) for r in by_source.values())
+    assert counted > 0.9 * sum(len(r.instructions) for r in found.regions)
+    variant = scale.specialize("float32[:]", 2.5)
+    assert km.inspect(variant, arch="sm_90").ptx == found.ptx
+
+
 def test_ir_as_text():
     def steps(a, n):
         total = a

@@ -17,7 +17,7 @@ from kernelmill.runtime.cuda.arguments import ArgumentRecord, pack
 from kernelmill.runtime.cuda.arrays import wait_for_producers
 from kernelmill.runtime.cuda.device import cuda_device
 from kernelmill.runtime.cuda.direct import context_of, driver_calls, failure
-from kernelmill.runtime.cuda.driver import api, check, recent_kernels, require
+from kernelmill.runtime.cuda.driver import api, recent_kernels, require
 from kernelmill.runtime.cuda.lifetimes import hold
 from kernelmill.runtime.cuda.program import Kernel
 from kernelmill.runtime.cuda.quick import handle_of, slots_of
@@ -36,8 +36,6 @@ __all__ = ["LaunchConfig", "PreparedLaunch", "launch", "prepare"]
 Extent: TypeAlias = int | tuple[int, ...]
 _DIMENSIONS: Final = 3
 _PORTABLE_CLUSTER: Final = 8
-# CUDA guarantees this much shared memory; more is asked for, kernel by kernel.
-_PLAIN_SHARED: Final = 48 << 10
 _MOST_PREPARED: Final = 1024
 
 
@@ -205,7 +203,7 @@ class _Prepared:
         self._kernel, self._config, self.device = kernel, config, device
         self._context = context_of(device)
         self._attributes = _attributes(config)
-        self._opt_in(kernel, config, device)
+        kernel.allow_shared(config.shmem_size, device)
 
     def launcher(self, record: bytearray, slots: tuple[Any, ...] = ()) -> Launcher:
         """Return what launches on a stream with the arguments of a record, the slots filled in."""
@@ -228,17 +226,6 @@ class _Prepared:
             failed=partial(failure, f"kernel {kernel.name!r}"),
         )
         return made
-
-    @staticmethod
-    def _opt_in(kernel: Kernel, config: LaunchConfig, device: CudaDevice) -> None:
-        static = kernel.attributes(device).shared_bytes
-        if static + config.shmem_size <= _PLAIN_SHARED:
-            return
-        cuda = api()
-        name = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        handle = cuda.CUkernel(kernel.handle)
-        answer = cuda.cuKernelSetAttribute(name, config.shmem_size, handle, device.number)
-        check(answer, f"give kernel {kernel.name!r} {config.shmem_size} bytes of shared memory")
 
 
 # A CUlaunchAttribute: its number, and 64 bytes of value.

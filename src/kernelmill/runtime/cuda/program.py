@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 from kernelmill.errors import ArgumentError, DeviceError
 from kernelmill.runtime.cuda.device import cuda_device
-from kernelmill.runtime.cuda.driver import core, translated
+from kernelmill.runtime.cuda.driver import api, check, core, translated
 from kernelmill.runtime.devices import chosen_device
 from kernelmill.toolchain.nvjitlink import Linked, link_cuda
 from kernelmill.toolchain.nvrtc import CudaImage, CudaOptions, Output, compile_cuda
@@ -48,6 +48,8 @@ _ELF: Final = struct.Struct("<5s13xH12xQQ6xHHHH2x")
 _SECTION: Final = struct.Struct("<4xI16xQQ24x")
 _EM_CUDA: Final = 190
 _NOBITS: Final = 8
+# CUDA guarantees this much shared memory; more is asked for, kernel by kernel.
+_PLAIN_SHARED: Final = 48 << 10
 # LTO-IR from a file does not say what made it.
 _UNKNOWN: Final = (0, 0)
 
@@ -431,8 +433,19 @@ class Kernel:
                 max_dynamic_shared_bytes=int(found.max_dynamic_shared_size_bytes),
             )
 
+    def allow_shared(self, shmem_size: int, device: CudaDevice) -> None:
+        """Ask the driver for more dynamic shared memory than each kernel may use."""
+        device.set_current()
+        if self.attributes(device).shared_bytes + shmem_size <= _PLAIN_SHARED:
+            return
+        cuda = api()
+        name = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        handle = cuda.CUkernel(self.handle)
+        answer = cuda.cuKernelSetAttribute(name, shmem_size, handle, device.number)
+        check(answer, f"give kernel {self.name!r} {shmem_size} bytes of shared memory")
+
     def occupancy(self, block: int, *, shmem_size: int = 0) -> int:
         """Return how many blocks of `block` threads a multiprocessor runs at once."""
-        cuda_device().set_current()
+        self.allow_shared(shmem_size, cuda_device())
         with translated(f"ask for the occupancy of kernel {self.name!r}"):
             return int(self.core.occupancy.max_active_blocks_per_multiprocessor(block, shmem_size))
