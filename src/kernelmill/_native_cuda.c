@@ -186,7 +186,7 @@ static PyObject *launch(PyObject *object, PyObject *const *args, size_t nargsf,
         memcpy(record, given, (size_t)size);
     }
     for (size_t i = 0; i < n; i++) {
-        const Slot *slot = &self->slots[i];
+        Slot *slot = &self->slots[i];
         int fits;
         if (slot->kind == 'a') {
             struct seen *s = &seen[n_arrays];
@@ -234,6 +234,7 @@ static void launcher_dealloc(PyObject *object) {
     for (int i = 0; self->slots && i < self->n; i++) {
         Py_XDECREF(self->slots[i].type);
         Py_XDECREF(self->slots[i].numpy);
+        Py_XDECREF(self->slots[i].plain);
     }
     PyMem_Free(self->slots);
     Py_XDECREF(self->name);

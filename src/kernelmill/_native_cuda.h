@@ -16,6 +16,8 @@ typedef struct {
     PyObject *numpy;          /* 'a': NumPy's element type, or None */
     int code, bits, alignment, shape_at, strides_at, rank;
     int64_t shape[MAX_RANK], strides[MAX_RANK]; /* FIXED; strides in bytes */
+    const void *last; /* 'a': the tensor seen last; an address only */
+    PyObject *plain;  /* 'a': a weak reference to a tensor that is no lazy negative or conjugate */
 } Slot;
 
 struct seen {
@@ -28,7 +30,7 @@ struct seen {
 };
 
 /* Whether an array can be taken by a slot on a device; fills `s` with what it is. */
-int km_see(const Slot *slot, PyObject *object, struct seen *s, enum mode mode, int device);
+int km_see(Slot *slot, PyObject *object, struct seen *s, enum mode mode, int device);
 
 /* Whether each array is ordered on the launch's stream: then nothing has to wait or to be held.
  * Unless the stream is given, it is the one on which the library of the first array works. */

@@ -145,23 +145,34 @@ static void set_layout(struct seen *s, int64_t itemsize, const int64_t *shape, c
     }
 }
 
-static int see_exchanged(const Slot *slot, PyObject *object, struct seen *s) {
-    struct dl_tensor t;
-    if (s->library->kind == TORCH) {
-        PyObject *is_negative = s->library->is_negative;
-        if (is_true(PyObject_GetAttr(object, names.requires_grad)) ||
-            is_true(PyObject_CallFunctionObjArgs(is_negative, object, NULL)))
-            return 0;
+/* Whether a tensor of torch is neither a lazy negative nor a lazy conjugate. Asking takes longer
+ * than all the rest and the answer does not change, so it is kept for a tensor that comes again. */
+static int is_plain(Slot *slot, const struct library *library, PyObject *object, int code) {
+    if (slot->plain && PyWeakref_GetObject(slot->plain) == object) return 1;
+    if (is_true(PyObject_CallFunctionObjArgs(library->is_negative, object, NULL)) ||
+        (code == DL_COMPLEX &&
+         is_true(PyObject_CallFunctionObjArgs(library->is_conjugate, object, NULL))))
+        return 0;
+    if (slot->last == object) {
+        Py_XDECREF(slot->plain);
+        slot->plain = PyWeakref_NewRef(object, NULL);
+        if (!slot->plain) PyErr_Clear();
     }
+    slot->last = object;
+    return 1;
+}
+
+static int see_exchanged(Slot *slot, PyObject *object, struct seen *s) {
+    struct dl_tensor t;
+    int is_torch = s->library->kind == TORCH;
+    if (is_torch && is_true(PyObject_GetAttr(object, names.requires_grad))) return 0;
     if (s->library->api->to_tensor(object, &t)) {
         PyErr_Clear();
         return 0;
     }
-    if (s->library->kind == TORCH && t.code == DL_COMPLEX &&
-        is_true(PyObject_CallFunctionObjArgs(s->library->is_conjugate, object, NULL)))
-        return 0;
     if (t.device_type != DL_CUDA || t.lanes != 1 || t.ndim > MAX_RANK ||
-        (slot->type != Py_None && (t.code != slot->code || t.bits != slot->bits)))
+        (slot->type != Py_None && (t.code != slot->code || t.bits != slot->bits)) ||
+        (is_torch && !is_plain(slot, s->library, object, t.code)))
         return 0;
     s->data = t.data + t.byte_offset;
     s->device = t.device_id;
@@ -226,7 +237,7 @@ static int see_own(const Slot *slot, PyObject *object, struct seen *s) {
     return r.code == slot->code && r.bits == slot->bits;
 }
 
-int km_see(const Slot *slot, PyObject *object, struct seen *s, enum mode mode, int device) {
+int km_see(Slot *slot, PyObject *object, struct seen *s, enum mode mode, int device) {
     s->library = library_of(object);
     if (!s->library) return 0;
     int fits = s->library->kind == CUPY  ? see_cupy(slot, object, s, mode)

@@ -13,7 +13,7 @@ import pytest
 import kernelmill as km
 from kernelmill.config import override
 from kernelmill.dtypes import float32, float64, int32, uint64
-from kernelmill.runtime.backend import Direct, Grid
+from kernelmill.runtime.backend import Direct, Grid, Value
 from kernelmill.runtime.cuda import direct as direct_module
 from kernelmill.runtime.cuda.arguments import Pointer
 from kernelmill.runtime.cuda.arrays import CudaArray, view_of
@@ -22,6 +22,7 @@ from kernelmill.runtime.cuda.driver import recent_kernels
 from kernelmill.runtime.cuda.quick import slots_of
 from kernelmill.runtime.cuda.records import layout_of, write
 from kernelmill.runtime.cuda.stream import StreamHandle
+from kernelmill.runtime.memory import as_view
 from native_cuda_fixtures import CONTEXT, Driver
 
 TILE, THREADS = 1000, 128
@@ -36,15 +37,23 @@ def own(pointer, shape, dtype=float32, stream=0):
 def launcher(request, monkeypatch):
     """What makes a launcher for arrays, and the driver that it calls."""
 
-    def make(arrays, *, outputs=1, fixed=False, captures=0, grid=None, strides=None, shape=None):
-        views = tuple(view_of(a, "x") for a in arrays)
+    def make(
+        arrays, *, outputs=1, fixed=False, captures=0, grid=None, strides=None, shape=None,
+        values=(),
+    ):  # fmt: skip
+        views = tuple(
+            view_of(a, "x") if isinstance(a, CudaArray) else as_view(np.asarray(a), "x")
+            for a in arrays
+        )
         shape = (math.prod(views[0].shape),) if shape is None else shape
         strides = tuple((v.dtype.itemsize,) for v in views) if strides is None else strides
         made = Direct(
-            views, outputs, shape, strides, captures, fixed=fixed, serial_below=1, grid=grid
-        )
+            views, outputs, shape, strides, captures, fixed=fixed, serial_below=1, grid=grid,
+            values=values,
+        )  # fmt: skip
+        scalars = 16 * sum(value is not None for value in values)
         extra = 0 if grid is None else 2 + len(grid.numbers)
-        layout = layout_of(captures, len(views), extra)
+        layout = layout_of(captures + scalars, len(views), extra)
         driver = Driver(record=layout.size)
         monkeypatch.setattr(direct_module, "driver_calls", lambda: driver.addresses)
         monkeypatch.setattr(direct_module, "context_of", lambda _: CONTEXT)
@@ -100,6 +109,34 @@ def test_other_layouts_are_served_as_they_were(launcher):
     assert call["record"] == expected(b"", [x, out], (4, 6), strides, (0, 0, 11, 12, 13))
     assert (call["grid"], call["block"]) == ((9, 1, 1), (256, 1, 1))
     assert launch(own(0x1000, (6, 4)), out) is False
+
+
+def test_scalars_lie_behind_what_is_captured(launcher):
+    x, out = own(0x1000, (8,)), own(0x9000, (8,))
+    values = (Value(int, -128, 127), None, Value(float), Value(np.int16), None)
+    arrays = [5, x, 2.5, np.int16(7), out]
+    launch, driver = launcher(arrays, captures=16, values=values, shape=(8,))
+    assert launch(*arrays, b"0123456789abcdef") is True
+    record = driver.calls[0]["record"]
+    expected = b"0123456789abcdef", struct.pack("<q8x", 5), struct.pack("<d8x", 2.5)
+    assert record[:64] == b"".join((*expected, struct.pack("<h14x", 7)))
+    assert struct.unpack_from("<5Q", record, 64) == (0, 0x1000, 0, 0, 0x9000)
+    layout = layout_of(64, 5, 0)
+    assert struct.unpack_from("<q", record, layout.count_at) == (8,)
+    for k, value in ((0, 200), (0, 5.0), (2, 2), (3, 7), (3, np.int32(7))):
+        other = [*arrays]
+        other[k] = value
+        assert launch(*other, b"0123456789abcdef") is False
+
+
+def test_integers_beyond_64_bits_are_left_to_the_general_way(launcher):
+    x, out = own(0x1000, (8,)), own(0x9000, (8,))
+    values = (None, Value(int, -(1 << 63), (1 << 63) - 1), None)
+    launch, _ = launcher([x, 1, out], values=values, shape=(8,))
+    assert launch(x, (1 << 63) - 2, out) is True
+    assert launch(x, 1 << 63, out) is False
+    values = (None, Value(complex), None)
+    assert launcher([x, 1j, out], values=values, shape=(8,))[0] is None
 
 
 def test_scratch_memory_is_that_of_the_stream(launcher, monkeypatch):

@@ -179,6 +179,24 @@ def test_a_lazy_conjugate_is_left_to_the_general_way(module):
 
 
 @MODULES
+def test_what_is_known_of_a_tensor_is_forgotten_with_it(module):
+    """A lazy negative is found also where a plain tensor was before, at the same address."""
+    driver = Driver()
+    launch = flat(module, driver)
+    for _ in range(100):
+        x = FakeTensor(0x1000, (5, 7))
+        assert [launch(x, OUT) for _ in range(3)] == [True] * 3
+        at = id(x)
+        del x
+        y = FakeTensor(0x1000, (5, 7), negative=True)
+        assert launch(y, OUT) is False
+        if id(y) == at:
+            break
+    else:
+        pytest.skip("no address was used again")
+
+
+@MODULES
 def test_given_layouts_are_the_only_ones(module):
     driver = Driver()
     fixed = (((4, 6), (0, 4)), ((4, 6), (24, 4)))

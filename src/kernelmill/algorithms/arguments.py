@@ -23,7 +23,7 @@ from kernelmill.errors import (
     ScalarOverflowError,
     ShapeError,
 )
-from kernelmill.runtime.backend import lacking, reads_host
+from kernelmill.runtime.backend import Value, lacking, reads_host
 from kernelmill.runtime.devices import backend_named, current_backend
 from kernelmill.runtime.memory import (
     View,
@@ -50,6 +50,7 @@ __all__ = [
     "given_outputs",
     "outputs_of",
     "rules_of",
+    "values_of",
     "weak_limits",
 ]
 
@@ -263,6 +264,19 @@ def weak_limits(program: ir.Program, arguments: Sequence[Argument]) -> None:
                     f"Python integer {value} out of bounds for {limit}",
                     hint=f"`{given.name}` meets values of type {limit}",
                 )
+
+
+def values_of(program: ir.Program, arguments: Sequence[Argument]) -> tuple[Value | None, ...]:
+    """Return of each argument whether it is a scalar, with the limits of Python integers."""
+    found: list[Value | None] = []
+    for index, given in enumerate(arguments):
+        if given.scalar is None:
+            found.append(None)
+            continue
+        limits = _conversions(program, program.entry, index) or {int64}
+        low, high = max(t.min for t in limits), min(t.max for t in limits)
+        found.append(Value(type(given.scalar), low, high))
+    return tuple(found)
 
 
 def _conversions(program: ir.Program, function: ir.Function, index: int) -> set[DType]:

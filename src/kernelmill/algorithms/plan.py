@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
     from kernelmill.compiler.op import Specialized
     from kernelmill.config import Config
-    from kernelmill.runtime.backend import Allocator, Backend, Grid, Launcher
+    from kernelmill.runtime.backend import Allocator, Backend, Grid, Launcher, Value
     from kernelmill.runtime.memory import View
 
-__all__ = ["Bound", "Built", "Cost", "Plan", "Prepare", "Scope", "build", "execute", "quick"]
+__all__ = ["Bound", "Built", "Cost", "Plan", "Prepare", "Scope", "build", "execute", "lately"]
 
 
 # ----------------------------------------------------------------------------- captured scalars
@@ -139,6 +139,13 @@ class Bound:
     scalar: bool = False
     grid: Grid | None = None
     finish: Callable[[Any], Any] | None = None
+    values: tuple[Value | None, ...] = ()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a short way could serve later calls: tensors of torch on the host have none."""
+        first = self.views[0]
+        return self.finish is None and (first.place is not None or first.library != "torch")
 
     @property
     def unwrapped(self) -> Any:  # Any: as `result`
@@ -213,7 +220,16 @@ class Plan:
     arrays of the dtypes and the layout it was prepared for.
     """
 
-    __slots__ = ("_allocate", "_launcher", "_prepare", "_read", "_scalar", "built", "functions")
+    __slots__ = (
+        "_allocate",
+        "_launcher",
+        "_prepare",
+        "_quick",
+        "_read",
+        "_scalar",
+        "built",
+        "functions",
+    )
 
     def __init__(self, bound: Bound, prepare: Prepare, *, fixed: bool | None) -> None:
         """Prepare calls like `bound`: of those very shapes, or of any one; None: no short way."""
@@ -229,6 +245,7 @@ class Plan:
             self._launcher = built.backend.launcher(built.kernel, direct)
             if self._launcher is not None:
                 self._allocate = built.backend.allocator(direct)
+        self._quick = self._launcher if self._read is None else None
 
     def __call__(self, *inputs: Any, out: Any = None) -> Any:
         """Run the plan.
@@ -246,9 +263,13 @@ class Plan:
             The arrays need another kernel than the plan holds.
         """
         if not events.active:
-            done = self.try_launch(self.functions, inputs, out)
-            if done is not None:
-                return done
+            if self._quick is not None and out is not None and type(out) is not tuple:
+                if self._quick(*inputs, out):  # the common call, without the cost of another
+                    return out
+            else:
+                done = self.try_launch(self.functions, inputs, out)
+                if done is not None:
+                    return done
         bound = self._prepare(inputs, out)
         if bound.built.kernel != self.built.kernel:
             raise ArgumentError(
@@ -323,6 +344,7 @@ def _direct(bound: Bound, *, fixed: bool) -> Direct:
         workspace=bound.workspace,
         flags=bound.flags,
         grid=bound.grid,
+        values=bound.values,
     )
 
 
@@ -330,19 +352,13 @@ def _direct(bound: Bound, *, fixed: bool) -> Direct:
 # were made with. Several, since layouts are not read off.
 _QUICK: dict[object, tuple[Config, tuple[Plan, ...]]] = {}
 _QUICK_LIMIT: Final = 4096
-_LATELY: Final = 4
+_LATELY: Final = 8
 
 
 def lately(key: tuple[object, ...]) -> tuple[Plan, ...]:
     """Return the plans that served the last calls with this key on the current device."""
     found = _QUICK.get((chosen_device(), key))
     return found[1] if found is not None and found[0] is get_config() else ()
-
-
-def quick(key: tuple[object, ...]) -> Plan | None:
-    """Return the plan that served the last call with this key on the current device."""
-    found = lately(key)
-    return found[0] if found else None
 
 
 def remember(key: tuple[object, ...], plan: Plan) -> None:

@@ -141,7 +141,7 @@ def _reduce(
                 return done
     request = request_of(ops, transform, options)
     bound = prepare(request, arrays, out)
-    if key is not None and bound.finish is None:
+    if key is not None and bound.is_plain:
         remember(key, _plan(request, bound))
     return execute(bound)
 
@@ -211,11 +211,9 @@ def _quick_key(
         if type(x) is np.ndarray:
             parts += (x.dtype, x.shape)
             continue
-        look = QUICK_TYPES.get(type(x))
-        found = None if look is None else look(x)
-        if found is None:
+        if type(x) not in QUICK_TYPES:
             return None
-        parts += (found, x.shape)
+        parts += (type(x), getattr(x, "shape", None))  # element types: told by the launchers
     return tuple(parts)
 
 

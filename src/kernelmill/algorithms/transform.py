@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from kernelmill.algorithms.arguments import (
     given_outputs,
     outputs_of,
     rules_of,
+    values_of,
     weak_limits,
 )
 from kernelmill.algorithms.costs import Cost, count_flops
@@ -32,10 +34,16 @@ from kernelmill.algorithms.plan import (
     lately,
     remember,
 )
-from kernelmill.algorithms.source import loop_for, transform_source
+from kernelmill.algorithms.source import (
+    TILE_THREADS,
+    loop_for,
+    tile_side,
+    transform_source,
+)
 from kernelmill.compiler.op import Op, Specialized, as_op, root_of, specialize
 from kernelmill.dtypes import DType, StructType, TupleType, can_store, promotion, storage
 from kernelmill.errors import ArgumentError, DTypeError
+from kernelmill.runtime.backend import Grid
 from kernelmill.runtime.memory import QUICK_TYPES
 
 if TYPE_CHECKING:
@@ -43,8 +51,12 @@ if TYPE_CHECKING:
 
     from kernelmill.algorithms.layout import Layout
     from kernelmill.algorithms.source import Loop
+    from kernelmill.dtypes import Type
+    from kernelmill.runtime.backend import Target
 
 __all__ = ["transform"]
+
+_MOST_BLOCKS: Final = (1 << 31) - 1
 
 
 def transform(inputs: Any, op: Op | Callable[..., Any], *, out: Any = None) -> Any:
@@ -95,7 +107,7 @@ def transform(inputs: Any, op: Op | Callable[..., Any], *, out: Any = None) -> A
             if done is not None:
                 return done
     bound = _prepare(as_op(op), arrays, out)
-    if key is not None and bound.finish is None:
+    if key is not None and bound.is_plain:
         remember(key, _plan(as_op(op), bound))
     return execute(bound)
 
@@ -163,6 +175,8 @@ def _bind(op: Op, given: list[Argument], out: Any) -> Bound:
         workspace=0,
         result=result,
         scalar=out is None and not shape and _is_numpy(given),
+        values=values_of(operator.translation.program, given),
+        grid=_tiles(given, built.backend.target, layout),
     )
 
 
@@ -200,6 +214,25 @@ def _results(
     return stored
 
 
+def _taken(
+    given: list[Argument], target: Target, layout: Layout
+) -> tuple[tuple[Type, layouts.Access], ...]:
+    """Return type and access of each input."""
+    patterns = layout.patterns[: len(given)]
+    return tuple((a.type, a.access(target, p)) for a, p in zip(given, patterns, strict=True))
+
+
+def _tiles(given: list[Argument], target: Target, layout: Layout) -> Grid | None:
+    """Return the blocks of a call that goes tile by tile, one for each; None for other calls."""
+    taken = _taken(given, target, layout)
+    if loop_for(target, len(layout.shape), taken) != "tiled":
+        return None
+    side = tile_side(taken)
+    around = math.prod(layout.shape[:-2])
+    blocks = around * math.prod(-(-extent // side) for extent in layout.shape[-2:])
+    return Grid(min(blocks, _MOST_BLOCKS), TILE_THREADS, ())
+
+
 def _built(
     op: Op,
     operator: Specialized,
@@ -209,10 +242,9 @@ def _built(
 ) -> Built:
     count = len(given)
     backend = backend_of(given, "transform")
-    target, loop = backend.target, loop_for(backend.target, len(layout.shape))
-    taken = tuple(
-        (a.type, a.access(target, p)) for a, p in zip(given, layout.patterns[:count], strict=True)
-    )
+    target = backend.target
+    taken = _taken(given, target, layout)
+    loop = loop_for(target, len(layout.shape), taken)
     made = tuple(
         (o.view.dtype, o.access(target, p))
         for o, p in zip(outputs, layout.patterns[count:], strict=True)
@@ -234,19 +266,26 @@ def _built(
 
 
 def _quick_key(arrays: tuple[Any, ...], op: object, out: Any) -> tuple[object, ...] | None:
-    """Return what tells this call apart from others, if all its arrays are of a common kind."""
-    made = () if out is None else (out if type(out) is tuple else (out,))
-    types = []
-    for x in (*arrays, *made):
-        if type(x) is np.ndarray:
-            types.append(x.dtype)
-            continue
-        look = QUICK_TYPES.get(type(x))
-        found = None if look is None else look(x)
-        if found is None:
+    """Return what tells this call apart from others, if all its arrays are of a common kind.
+
+    Code is named by its address, since its hash takes longer than all the rest; plans keep it.
+    """
+    root = id(op.__code__) if type(op) is FunctionType else root_of(op)
+    if type(out) is tuple:
+        key, operands = [transform, root, len(out)], (*arrays, *out)
+    elif out is None:
+        key, operands = [transform, root, 0], arrays
+    else:
+        key, operands = [transform, root, 1], (*arrays, out)
+    for x in operands:
+        kind = type(x)
+        if kind is np.ndarray:
+            key.append(x.dtype)
+        elif kind in QUICK_TYPES:  # element types are told apart by the launchers
+            key.append(kind)
+        else:
             return None
-        types.append(found)
-    return (transform, root_of(op), len(made), *types)
+    return tuple(key)
 
 
 def _plan(op: Op, bound: Bound) -> Plan:
@@ -254,8 +293,11 @@ def _plan(op: Op, bound: Bound) -> Plan:
 
     On a device others get it too, for their very shapes and strides.
     """
+    on_device = bound.built.backend.target == "cuda"
+    by_value = on_device and any(bound.values)
+    arrays = [v for v in bound.views if v.place is not None] if by_value else bound.views
     flat = len(bound.shape) <= 1 and all(
-        view.is_c_contiguous and view.shape == bound.views[0].shape for view in bound.views
+        view.is_c_contiguous and view.shape == arrays[0].shape for view in arrays
     )
-    other = True if bound.built.backend.target == "cuda" else None
+    other = True if on_device else None
     return Plan(bound, partial(_prepare, op), fixed=False if flat else other)

@@ -26,6 +26,7 @@ __all__ = [
     "Launch",
     "Launcher",
     "Target",
+    "Value",
     "lacking",
     "reads_host",
 ]
@@ -98,12 +99,22 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
+class Value:
+    """A scalar that a call was given: later ones may have others of the type, within limits."""
+
+    type: type
+    low: int = 0
+    high: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Direct:
     """A call as it was bound, from which a back end makes the short way for later ones like it.
 
     `views` are the operands, inputs first, the last `outputs` of them written; `captures` is the
     size of the block of scalars. The others are those of a `Launch`. Unless `fixed` is set, arrays
-    of any one shape are served, else only those of the shapes and strides here.
+    of any one shape are served, else only those of the shapes and strides here. `values` says of
+    each operand whether it is a scalar.
     """
 
     views: tuple[View, ...]
@@ -116,6 +127,7 @@ class Direct:
     workspace: int = 0
     flags: int | None = None
     grid: Grid | None = None
+    values: tuple[Value | None, ...] = ()
 
     @property
     def results(self) -> tuple[View, ...]:

@@ -38,9 +38,9 @@ __all__ = [
 Library: TypeAlias = Literal["numpy", "torch", "buffer", "dlpack"]
 
 POOLED_FROM: Final = 256 << 10  # bytes; below, NumPy's own small-block cache is quicker
-# For types of arrays whose calls have a short way: what tells an array's element type and place
-# from those of others, or None for one without that way. Libraries are added when they are seen.
-QUICK_TYPES: Final[dict[type, Callable[[Any], object]]] = {}
+# Types of arrays and scalars, beside those of NumPy, whose calls have a short way; libraries are
+# added when an array on a device is first seen.
+QUICK_TYPES: Final[set[type]] = set()
 OVERLAP_WORK: Final = 10_000  # steps of NumPy's exact test; then it answers "perhaps"
 _ACCEPTED: Final = "a NumPy array, a buffer, a CPU torch tensor or an object with __dlpack__"
 _AS_ARRAY: Final = "pass `np.asarray({name})`"

@@ -12,19 +12,22 @@ from functools import cache as once
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from kernelmill.errors import DTypeError
 from kernelmill.runtime.cuda.arrays import CudaArray, DeviceView, empty, torch_dtype
 from kernelmill.runtime.cuda.driver import api, check, explained, recent_kernels, require
 from kernelmill.runtime.cuda.libraries import code_of, tell
-from kernelmill.runtime.cuda.records import layout_of, write
+from kernelmill.runtime.cuda.records import SLOT, layout_of, write
 from kernelmill.runtime.cuda.scratch import scratch
 from kernelmill.runtime.cuda.stream import StreamHandle
 from kernelmill.runtime.native import native
 
 if TYPE_CHECKING:
     from kernelmill.dtypes import DType, StructType
-    from kernelmill.runtime.backend import Allocator, Direct, Grid, Launcher
+    from kernelmill.runtime.backend import Allocator, Direct, Grid, Launcher, Value
     from kernelmill.runtime.cuda.device import CudaDevice
+    from kernelmill.runtime.memory import View
 
 __all__ = ["ALIKE", "ANY", "FIXED", "allocator_of", "array_slot", "failure", "launcher_of"]
 
@@ -32,6 +35,9 @@ __all__ = ["ALIKE", "ANY", "FIXED", "allocator_of", "array_slot", "failure", "la
 ANY, ALIKE, FIXED = range(3)
 _MOST_RANK: Final = 8
 _MOST_RECORD: Final = 4096
+# Room of a scalar in a record, as device/operands.cuh has it.
+_VALUE: Final = 16
+_LEAST, _LARGEST = -(1 << 63), (1 << 63) - 2
 _VERSION: Final = 12000
 _CALLS: Final = ("cuLaunchKernelEx", "cuCtxGetCurrent", "cuCtxSetCurrent", "cuStreamIsCapturing")
 
@@ -113,31 +119,15 @@ def launcher_of(
     `record` is the size of the kernel's argument, `tile` and `most` spread calls of any shape over
     blocks; `grid` is that of a call of this very shape.
     """
-    views = [view for view in direct.views if isinstance(view, DeviceView)]
-    rank = max(len(view.shape) for view in direct.views)
-    if len(views) < len(direct.views) or record > _MOST_RECORD or rank > _MOST_RANK:
+    slots = _slots(direct)
+    if slots is None or record > _MOST_RECORD:
         return None
     tell("own", CudaArray)
     extra = (0, 0, *grid.numbers) if direct.grid is not None else ()
-    template = bytearray(record)
-    layout = layout_of(direct.captures, len(views), len(extra))
-    write(
-        template,
-        bytes(direct.captures),
-        (0,) * len(views),
-        direct.shape,
-        direct.strides,
-        extra=extra,
-    )
-    slots = tuple(
-        array_slot(
-            layout.pointers_at + 8 * k,
-            view.dtype,
-            alignment=view.dtype.alignment if view.is_aligned else 1,
-            fixed=(view.shape, view.strides) if direct.fixed else None,
-        )
-        for k, view in enumerate(views)
-    )
+    template, block = bytearray(record), bytes(direct.captures + _VALUE * _values(direct))
+    layout = layout_of(len(block), len(direct.views), len(extra))
+    pointers = (0,) * len(direct.views)
+    write(template, block, pointers, direct.shape, direct.strides, extra=extra)
     made: Launcher = native().CudaLauncher(
         driver_calls(),
         function,
@@ -162,6 +152,43 @@ def launcher_of(
     return made
 
 
+def _values(direct: Direct) -> int:
+    return sum(not isinstance(view, DeviceView) for view in direct.views)
+
+
+def _slots(direct: Direct) -> tuple[tuple[Any, ...], ...] | None:
+    """Return the slots of the operands; None where one needs the general way."""
+    room = max(direct.captures + _VALUE * _values(direct), SLOT)
+    value_at = direct.captures
+    made: list[tuple[Any, ...]] = []
+    for k, view in enumerate(direct.views):
+        if isinstance(view, DeviceView):
+            if len(view.shape) > _MOST_RANK:
+                return None
+            fixed = (view.shape, view.strides) if direct.fixed else None
+            alignment = view.dtype.alignment if view.is_aligned else 1
+            made.append(array_slot(room + 8 * k, view.dtype, alignment=alignment, fixed=fixed))
+            continue
+        value = direct.values[k] if k < len(direct.values) else None
+        slot = None if value is None else _value_slot(value, value_at, view.dtype)
+        if slot is None:
+            return None
+        made.append(slot)
+        value_at += _VALUE
+    return tuple(made)
+
+
+def _value_slot(value: Value, at: int, dtype: DType | StructType) -> tuple[Any, ...] | None:
+    """Return the slot of a scalar in the record; None for kinds that the general way converts."""
+    if value.type is float:
+        return "f", at, 8
+    if value.type is int:  # of 64 bits: the native path takes more than int64 only as an address
+        return "i", at, 8, max(value.low, _LEAST), min(value.high, _LARGEST)
+    if issubclass(value.type, np.generic) and not issubclass(value.type, np.void):
+        return "n", at, dtype.itemsize, value.type
+    return None
+
+
 def _scratch(grid: Grid, device: int, stream: int) -> bytes:
     return struct.pack("<QQ", *scratch(grid, StreamHandle(stream), device))
 
@@ -171,27 +198,34 @@ def _scratch(grid: Grid, device: int, stream: int) -> bytes:
 
 def allocator_of(direct: Direct) -> Allocator | None:
     """Return what makes outputs in the library of the first input; None where it makes none."""
-    first, results = direct.views[0], direct.results
-    if not isinstance(first, DeviceView) or len(results) != 1:
+    at = next(k for k, view in enumerate(direct.views) if isinstance(view, DeviceView))
+    first, results = direct.views[at], direct.results
+    assert isinstance(first, DeviceView)
+    if len(results) != 1:
         return None
     (result,) = results
     if first.maker == "torch":
-        return _torch_allocator(direct.fixed, first, result)
+        return _torch_allocator(at, direct.fixed, first, result)
     if not result.is_c_contiguous:
         return None
     maker = _cupy_like if first.maker == "cupy" else _own_like
     shape = result.shape if direct.fixed else None
-    return partial(maker, shape, result.dtype, first.device)
+    return partial(maker, at, shape, result.dtype, first.device)
 
 
-def _torch_allocator(fixed: bool, first: DeviceView, result: Any) -> Allocator | None:  # noqa: FBT001
+def _torch_allocator(
+    at: int,
+    fixed: bool,  # noqa: FBT001
+    first: DeviceView,
+    result: View,
+) -> Allocator | None:
     torch: Any = sys.modules["torch"]
     spelling = torch_dtype(torch, result.dtype)
     tensor = torch.Tensor
     if not fixed:
         same = result.dtype == first.dtype
         like = torch.empty_like if same else partial(torch.empty_like, dtype=spelling)
-        return lambda inputs: like(inputs[0]) if type(inputs[0]) is tensor else None
+        return lambda inputs: like(inputs[at]) if type(inputs[at]) is tensor else None
     item = result.dtype.itemsize
     if any(step % item for step in result.strides):
         return None
@@ -199,29 +233,31 @@ def _torch_allocator(fixed: bool, first: DeviceView, result: Any) -> Allocator |
     make = partial(
         torch.empty_strided, result.shape, steps, dtype=spelling, device=f"cuda:{first.device}"
     )
-    return lambda inputs: make() if type(inputs[0]) is tensor else None
+    return lambda inputs: make() if type(inputs[at]) is tensor else None
 
 
 def _cupy_like(
+    at: int,
     shape: tuple[int, ...] | None,
     dtype: DType | StructType,
     device: int,
     inputs: tuple[Any, ...],
 ) -> Any:  # Any: an array of CuPy
     cupy: Any = sys.modules["cupy"]
-    first = inputs[0]
+    first = inputs[at]
     if type(first) is not cupy.ndarray or cupy.cuda.runtime.getDevice() != device:
         return None
     return cupy.empty(first.shape if shape is None else shape, dtype.to_numpy())
 
 
 def _own_like(
+    at: int,
     shape: tuple[int, ...] | None,
     dtype: DType | StructType,
     device: int,
     inputs: tuple[Any, ...],
 ) -> Any:  # Any: a CudaArray
-    first = inputs[0]
+    first = inputs[at]
     if type(first) is not CudaArray:
         return None
     return empty(first.shape if shape is None else shape, dtype, "cuda", device=device)

@@ -9,6 +9,8 @@ import ctypes
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from kernelmill.runtime.cuda.stream import current_stream
 from kernelmill.runtime.memory import QUICK_TYPES
 from kernelmill.runtime.native import native
@@ -22,6 +24,10 @@ __all__ = ["OPAQUE", "code_of", "tell"]
 OPAQUE: Final = 255
 _CODES: Final = {"bool": 6, "int": 0, "uint": 1, "float": 2, "complex": 5}
 _BFLOAT: Final = 4
+# Beside arrays on a device, scalars have a short way too.
+_SCALARS: Final[frozenset[type]] = frozenset(
+    (int, float, *(np.dtype(code).type for code in "?bhilqBHILQefdFD"))
+)
 _TABLE: Final = "__dlpack_c_exchange_api__"
 # Libraries that a module of the native path was told of.
 _TOLD: Final[set[tuple[int, str]]] = set()
@@ -39,13 +45,14 @@ def tell(library: str, type_: type | None = None) -> None:
     key = id(module), library
     if key not in _TOLD:
         _TOLD.add(key)
+        QUICK_TYPES.update(_SCALARS)
         _TELLERS[library](module, type_)
 
 
 def _tell_torch(module: Any, _: object) -> None:  # Any: either module of the native path
     torch = sys.modules["torch"]
     cls: Any = torch.Tensor
-    QUICK_TYPES[cls] = lambda x: x.dtype if x.is_cuda else None
+    QUICK_TYPES.add(cls)
     table = _exchange_table(cls)
     if table:  # torch 2.10 and later
         module.cuda_library(
@@ -55,7 +62,7 @@ def _tell_torch(module: Any, _: object) -> None:  # Any: either module of the na
 
 def _tell_cupy(module: Any, _: object) -> None:  # Any: as above
     cls: Any = sys.modules["cupy"].ndarray
-    QUICK_TYPES[cls] = lambda x: (cls, x.dtype)
+    QUICK_TYPES.add(cls)
     module.cuda_library(cls, "cupy", stream=_cupy_stream())
 
 
@@ -70,7 +77,7 @@ def _cupy_stream() -> Any:  # Any: a function without arguments that returns an 
 
 
 def _tell_own(module: Any, cls: Any) -> None:  # Any: as above; a class
-    QUICK_TYPES[cls] = lambda x: (cls, x.dtype)
+    QUICK_TYPES.add(cls)
     module.cuda_library(cls, "own", stream=_stream_now)
 
 

@@ -65,10 +65,6 @@ def slots_of(
 
 def _slot(value: Any, at: int, size: int, wanted: Type | None) -> tuple[Any, ...] | None:
     kind = type(value)
-    if kind in QUICK_TYPES:
-        fits = size == _POINTER and (wanted is None or isinstance(wanted, Pointer))
-        dtype = wanted.dtype if isinstance(wanted, Pointer) else None
-        return array_slot(at, dtype) if fits else None
     if kind is int:
         return _integer(at, size, wanted)
     if kind is float:
@@ -76,7 +72,10 @@ def _slot(value: Any, at: int, size: int, wanted: Type | None) -> tuple[Any, ...
         return ("f", at, size) if floating and size in _FLOATS else None
     if isinstance(value, (np.generic, ctypes._SimpleCData, ctypes.Structure)):  # noqa: SLF001
         return ("n", at, size, kind) if _is_strong(value, wanted) else None
-    return None
+    is_pointer = size == _POINTER and (wanted is None or isinstance(wanted, Pointer))
+    if kind not in QUICK_TYPES or not is_pointer:
+        return None
+    return array_slot(at, wanted.dtype if isinstance(wanted, Pointer) else None)
 
 
 def _integer(at: int, size: int, wanted: Type | None) -> tuple[Any, ...] | None:
