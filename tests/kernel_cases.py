@@ -456,7 +456,9 @@ def total_of(held):
 
 _six = f32(40, 6)
 _weighted = (_six * np.array([1, 1, 1, 2, 2, 2], np.float32)).sum(1)
-case("local arrays", local_arrays, (_six, np.zeros(40, np.float32)), {1: _weighted}, n=40, rtol=1e-4)
+case(
+    "local arrays", local_arrays, (_six, np.zeros(40, np.float32)), {1: _weighted}, n=40, rtol=1e-4
+)
 
 
 @km.kernel
@@ -484,7 +486,9 @@ def raw_indices(out):
         out[i] = i + 1000 * km.gridDim.x + km.blockDim.y
 
 
-case("raw indices", raw_indices, (np.zeros(50, np.int32),), {0: np.arange(50) + 2001}, config=(2, 32))
+case(
+    "raw indices", raw_indices, (np.zeros(50, np.int32),), {0: np.arange(50) + 2001}, config=(2, 32)
+)
 
 
 @km.kernel

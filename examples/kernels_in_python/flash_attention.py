@@ -36,7 +36,7 @@ def flash_attention(q, k, v, out, scale):
     largest, sums = km.local(OWN, q.dtype), km.local(OWN, q.dtype)
     score, result = km.local((OWN, OWN), q.dtype), km.local((OWN, OWN), q.dtype)
     a, b = km.local(OWN, q.dtype), km.local(OWN, q.dtype)
-    heads, length, _ = q.shape
+    length = q.shape[1]
     head, first = km.blockIdx.y, km.blockIdx.x * TILE
     tx, ty = km.threadIdx.x, km.threadIdx.y
     for i in km.static_range(OWN):

@@ -7,7 +7,9 @@ import kernelmill as km
 def img2gray(rgb, gray):
     for i, j in km.grid_range(*gray.shape):
         red, green, blue = rgb[i, j, 0], rgb[i, j, 1], rgb[i, j, 2]
-        gray[i, j] = 0.299 * km.float32(red) + 0.587 * km.float32(green) + 0.114 * km.float32(blue) + 0.5
+        gray[i, j] = (
+            0.299 * km.float32(red) + 0.587 * km.float32(green) + 0.114 * km.float32(blue) + 0.5
+        )
 
 
 def run(rgb, gray, stream=None):

@@ -1,4 +1,4 @@
-"""reduction: adds the sum of all elements to total[0]: over threads, then a block, then the grid."""
+"""reduction: adds the sum of all elements to total[0]: threads, then a block, then the grid."""
 
 import kernelmill as km
 

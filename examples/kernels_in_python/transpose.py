@@ -1,4 +1,4 @@
-"""transpose: out[j, i] = x[i, j], by tiles in shared memory, so that reads and writes run along rows.
+"""transpose: out[j, i] = x[i, j] by tiles in shared memory: reads and writes run along rows.
 
 One column more than the tile has keeps the threads of a warp in banks of their own.
 """

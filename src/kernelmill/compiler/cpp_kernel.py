@@ -1,53 +1,55 @@
 """Prints kernels as CUDA C++: one struct with arrays as members, and the entry that fills it.
 
 Expressions and control flow are printed as operators' are (`cpp_expr.py`, `cpp_body.py`); here are
-effects, memory and parameters. What the text calls is in `device/kernel.cuh`.
+memory and parameters, functions are in
+`cpp_kernel_body.py`. What the text calls is in `device/kernel.cuh`.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kernelmill.compiler import ir
 from kernelmill.compiler.cpp import program_types
-from kernelmill.compiler.cpp_body import FunctionPrinter, declaration, words_read
-from kernelmill.compiler.cpp_expr import PRIMARY, ExpressionPrinter, Headers, Scope, Text, infix
+from kernelmill.compiler.cpp_kernel_body import (
+    KernelFunctionPrinter,
+    KernelScope,
+    element_count,
+    element_spelling,
+)
 from kernelmill.compiler.cpp_types import (
     Names,
     choose_definitions,
-    field_names,
     literal,
     type_definitions,
     type_spelling,
 )
 from kernelmill.compiler.dialects import CUDA, KERNEL
-from kernelmill.compiler.intrinsics import ATOMICS, EFFECTS
-from kernelmill.compiler.narrow import Exact
 from kernelmill.compiler.kernel_ir import (
     UNIT,
     Array,
     Atomic,
     Effect,
     Extent,
-    Invoke,
     Kernel,
-    Load,
-    Perform,
-    Place,
-    Special,
     Store,
 )
-from kernelmill.dtypes import DType, StructType, TupleType, Type, bool_, storage, weak_int
+from kernelmill.dtypes import (
+    DType,
+    StructType,
+    TupleType,
+    Type,
+    bool_,
+    storage,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from kernelmill.compiler.dialects import Dialect
-    from kernelmill.errors import SourceSpan
 
 __all__ = ["KernelParameter", "PrintedKernel", "print_kernel"]
 
@@ -84,42 +86,28 @@ def print_kernel(kernel: Kernel, *, exact: bool = False, lines: bool = True) -> 
     return _KernelPrinter(kernel, CUDA if exact else KERNEL, lines=lines).print()
 
 
-_LAYOUTS: Final = {"contiguous": "in_order", "rows": "in_rows", "strided": "anywhere"}
-
-
-def _element(dtype: DType | StructType) -> str:
-    """Spell the type of what is stored: a bool may hold any byte."""
-    return "u8" if dtype == bool_ else type_spelling(dtype)
-
-
 class _KernelPrinter:
     """Prints one kernel."""
 
     def __init__(self, kernel: Kernel, dialect: Dialect, *, lines: bool) -> None:
-        self.kernel, self.lines = kernel, lines
+        self.kernel = kernel
         types = [t for t in program_types(kernel.program) if t != UNIT]
         self.types = tuple(dict.fromkeys((*types, *(a.dtype for a in kernel.arrays))))
         if any(isinstance(t, (StructType, TupleType)) for t in self.types):
             dialect = dialect.for_neighbours()
-        self.dialect = dialect
-        self.headers = Headers(dialect)
-        self.index = "i64" if kernel.wide else "i32"
-        names = Names()
-        self.members = {a.name: names.take(a.name) for a in kernel.arrays}
-        self.functions = {f.name: names.take(f.name) for f in kernel.program.functions[:-1]}
         self.written = _written(kernel.program)
-        self.locals = _locals_of(kernel)
+        self.scope = KernelScope(kernel, dialect, written=self.written, lines=lines)
 
     def print(self) -> PrintedKernel:
         kernel = self.kernel
         bodies: list[list[str]] = []
         chosen: list[Type] = []
         for function in kernel.program.functions:
-            printer = KernelFunctionPrinter(self, function)
-            bodies.append(printer.print(self.functions.get(function.name, "run")))
+            printer = KernelFunctionPrinter(self.scope, function)
+            bodies.append(printer.print(self.scope.functions.get(function.name, "run")))
             chosen += printer.chosen
-        definitions = type_definitions(self.types, self.dialect)
-        choices = choose_definitions(chosen, self.dialect)
+        definitions = type_definitions(self.types, self.scope.dialect)
+        choices = choose_definitions(chosen, self.scope.dialect)
         lines = [*self._constants(), "struct Kernel {", *map(_indented, self._members())]
         for body in bodies:
             lines += ["", *map(_indented, body)]
@@ -130,7 +118,7 @@ class _KernelPrinter:
             else "km_kernel"
         )
         body_text = "\n".join([*lines, "};"])
-        includes = "".join(f'#include "{f}"\n' for f in (*self.headers.files(), "kernel.cuh"))
+        includes = "".join(f'#include "{f}"\n' for f in (*self.scope.headers.files(), "kernel.cuh"))
         shown = "\n".join(self._entry(entry, parameters))
         text = (
             f"// {_signature(kernel)}\n{includes}\nnamespace km {{\n\n{definitions}{choices}"
@@ -143,36 +131,17 @@ class _KernelPrinter:
     def _constants(self) -> Iterator[str]:
         for array in self.kernel.arrays:
             if array.space == "constant":
-                yield from _constant(array, self.members[array.name], self.dialect)
-
-    def spelled_array(self, array: Array) -> str:
-        """Spell the type of an array."""
-        element = _element(array.dtype)
-        if array.space == "global":
-            const = "" if array.name in self.written else "const "
-            layout = _LAYOUTS[array.layout]
-            return f"array<{const}{element}, {array.ndim}, {layout}, {self.index}>"
-        if array.space == "dynamic":
-            return f"flat_array<{element}>"
-        const = "const " if array.space == "constant" else ""
-        shape = "".join(f", {n}" for n in array.shape or ())
-        return f"fixed_array<{const}{element}{shape}>"
+                yield from _constant(array, self.scope.members[array.name], self.scope.dialect)
 
     def _members(self) -> Iterator[str]:
         for array in self.kernel.arrays:
-            name, spelled = self.members[array.name], self.spelled_array(array)
+            name, spelled = self.scope.members[array.name], self.scope.spelled_array(array)
             if array.space == "global":
                 yield f"{spelled} {name};"
             elif array.space != "local":
                 yield f"static KM_INL {spelled} {name}() {{"
                 yield from (f"  {line}" for line in _room(array, name))
                 yield "}"
-
-    def array_text(self, name: str) -> str:
-        """Spell an array where its elements are used."""
-        space = self.kernel.array(name).space
-        member = self.members[name]
-        return member if space in ("global", "local") else f"{member}()"
 
     # ------------------------------------------------------------------ the entry
 
@@ -231,7 +200,7 @@ class _KernelPrinter:
                 else type_spelling(parameter.type, qualified=True)
             )
         if parameter.kind != "data":
-            return f"km::{self.index}"
+            return f"km::{self.scope.index}"
         array = self.kernel.array(parameter.name)
         const = "" if array.name in self.written else "const "
         restrict = " KM_R" if self.kernel.disjoint else ""
@@ -268,22 +237,15 @@ def _signature(kernel: Kernel) -> str:
 
 def _room(array: Array, name: str) -> Iterator[str]:
     """Yield the body of the function that gives memory."""
-    element = _element(array.dtype)
+    element = element_spelling(array.dtype)
     if array.space == "dynamic":
         yield "extern __shared__ __align__(16) char km_dynamic_shared[];"
         yield f"return {{({element}*)km_dynamic_shared}};"
     elif array.space == "shared":
-        yield f"__shared__ __align__(16) {element} room[{_count(array)}];"
+        yield f"__shared__ __align__(16) {element} room[{element_count(array)}];"
         yield "return {room};"
     else:
         yield f"return {{(const {element}*){name}room}};"
-
-
-def _count(array: Array) -> int:
-    count = 1
-    for n in array.shape or ():
-        count *= n
-    return count
 
 
 def _constant(array: Array, name: str, dialect: Dialect) -> Iterator[str]:
@@ -326,250 +288,3 @@ def _extents(program: ir.Program) -> set[tuple[str, int]]:
                     if isinstance(node, Extent):
                         found.add((node.array, node.dim))
     return found
-
-
-def _locals_of(kernel: Kernel) -> dict[str, tuple[str, ...]]:
-    """Return the threads' own arrays that each function uses, itself or by what it calls."""
-    found: dict[str, tuple[str, ...]] = {}
-    own = {a.name for a in kernel.arrays if a.space == "local"}
-    for function in kernel.program.functions:
-        names: dict[str, None] = {}
-        for statement in ir.walk_statements(function.body):
-            if isinstance(statement, (Load, Store, Atomic)) and statement.place.array in own:
-                names[statement.place.array] = None
-            if isinstance(statement, Invoke):
-                names.update(dict.fromkeys(found[statement.call.function]))
-        found[function.name] = tuple(names)
-    return found
-
-
-# ----------------------------------------------------------------------------- functions
-
-
-class KernelExpressionPrinter(ExpressionPrinter):
-    """Spells expressions of a kernel: also extents and indices of threads."""
-
-    def __init__(
-        self, dialect: Dialect, headers: Headers, scope: Scope, arrays: Mapping[str, str]
-    ) -> None:
-        super().__init__(dialect, headers, scope)
-        self.arrays = arrays
-
-    def _leaf(self, node: ir.Expr) -> Text:
-        match node:
-            case Extent(array, dim, type_):
-                return Text(f"{_wide(type_)}({self.arrays[array]}.shape[{dim}])", PRIMARY)
-            case Special("lane", type_):
-                return Text(f"{_wide(type_)}(lane_id())", PRIMARY)
-            case Special(name, type_):
-                return Text(f"{_wide(type_)}({name})", PRIMARY)
-            case _:
-                return super()._leaf(node)
-
-    def _apply(self, node: ir.Apply, parts: list[Text]) -> Text:
-        if isinstance(node, Exact):
-            return infix(_EXACT_SYMBOLS[node.op], parts[0], parts[1])
-        return super()._apply(node, parts)
-
-
-_EXACT_SYMBOLS: Final = {"add": "+", "sub": "-", "mul": "*", "floordiv": "/", "mod": "%"}
-
-
-def _wide(type_: Type) -> str:
-    return type_spelling(type_)
-
-
-class KernelFunctionPrinter(FunctionPrinter):
-    """Prints one function of a kernel, the entry as `run`."""
-
-    def __init__(self, owner: _KernelPrinter, function: ir.Function) -> None:
-        super().__init__(
-            function,
-            owner.dialect,
-            owner.headers,
-            functions=owner.functions,
-            captures=(),
-            taken=owner.members.values(),
-        )
-        self.owner = owner
-        self.expressions = KernelExpressionPrinter(
-            owner.dialect, owner.headers, self.expressions.scope, owner.members
-        )
-
-    def print(self, spelled: str) -> list[str]:
-        """Return the lines of the function as a member named `spelled`."""
-        self._lines = []
-        self._block(self.function.body)
-        if self._lines and self._lines[-1] == "  return;":
-            self._lines.pop()
-        read = words_read(self._lines)
-        own = self.owner.locals[self.function.name]
-        entry = spelled == "run" and self.function is self.owner.kernel.program.entry
-        pairs = zip(self.params, self.function.params, strict=True)
-        params = [declaration(name, type_, read) for name, (_, type_) in pairs]
-        held: list[str] = []
-        for name in own:
-            array, member = self.owner.kernel.array(name), self.owner.members[name]
-            spelled_type = f"const {self.owner.spelled_array(array)}"
-            if entry:
-                held.append(f"  {_element(array.dtype)} {member}room[{_count(array)}];")
-                held.append(f"  {spelled_type} {member}{{{member}room}};")
-            else:
-                params.append(f"{spelled_type} {member}")
-        result = "void" if self.function.result == UNIT else type_spelling(self.function.result)
-        head = f"{self.dialect.function} {result} {spelled}({', '.join(params)}) const {{"
-        names = [
-            f"  {declaration(self.locals[name], type_, read)};"
-            for name, type_ in self.function.locals
-        ]
-        return [head, *held, *names, *self._lines, "}"]
-
-    # ------------------------------------------------------------------ statements
-
-    def _statement(self, statement: ir.Stmt) -> None:
-        span = statement.span
-        if self.owner.lines and span is not None:
-            self._lines.append(f"#line {span.line} {json.dumps(span.filename)}")
-        if isinstance(statement, Effect):
-            self._effect(statement)
-        elif isinstance(statement, ir.Return) and statement.value.type == UNIT:
-            self._emit("return;")
-        else:
-            super()._statement(statement)
-
-    def _for(self, loop: ir.For) -> None:
-        if not loop.plain:
-            super()._for(loop)
-            return
-        if loop.unroll:
-            self._emit("#pragma unroll" + (f" {loop.unroll}" if loop.unroll > 0 else ""))
-        name = self.locals[loop.name]
-        start, stop, step = (self._value(b).text for b in (loop.start, loop.stop, loop.step))
-        self._counter += 1
-        tag = self._counter
-        kind = type_spelling(loop.start.type)
-        if not isinstance(loop.stop, (ir.Const, ir.Local, ir.Param)):
-            self._emit(f"const {kind} stop{tag} = {stop};")
-            stop = f"stop{tag}"
-        if not isinstance(loop.step, (ir.Const, ir.Local, ir.Param)):
-            self._emit(f"const {kind} step{tag} = {step};")
-            step = f"step{tag}"
-        advance = f"++{name}" if step in ("1", "1L") else f"{name} += {step}"
-        self._emit(f"for ({name} = {start}; {name} < {stop}; {advance}) {{")
-        self._nested(loop.body)
-        self._emit("}")
-
-    # ------------------------------------------------------------------ effects
-
-    def _effect(self, statement: Effect) -> None:
-        text = self._effect_text(statement)
-        target = "" if statement.name is None else f"{self.locals[statement.name]} = "
-        self._emit(f"{target}{text};")
-
-    def _effect_text(self, statement: Effect) -> str:
-        match statement:
-            case Load(_, place):
-                text = self._place(place)
-                return f"{text} != 0" if place.type == bool_ else text
-            case Store(place, value):
-                return f"{self._place(place)} = {self._stored(value, place.type)}"
-            case Atomic():
-                return self._atomic(statement)
-            case Invoke(_, call):
-                args = [self._value(a).text for a in call.args]
-                args += [self.owner.members[n] for n in self.owner.locals[call.function]]
-                return f"{self.owner.functions[call.function]}({', '.join(args)})"
-            case Perform():
-                return self._perform(statement)
-            case _:
-                raise AssertionError(f"{type(statement).__name__} has no text")
-
-    def _stored(self, value: ir.Expr, type_: Type) -> str:
-        text = self._value(value).text
-        return f"u8({text})" if type_ == bool_ else text
-
-    def _place(self, place: Place) -> str:
-        index = ", ".join(self._value(i).text for i in place.index)
-        text = f"{self.owner.array_text(place.array)}.at({index})"
-        found: Type = self.owner.kernel.array(place.array).dtype
-        for name in place.fields:
-            assert isinstance(found, StructType)
-            text = f"{text}.{field_names(found)[name]}"
-            member = found.field(name)
-            assert member is not None
-            found = member.type
-        return text
-
-    def _atomic(self, statement: Atomic) -> str:
-        function = _ATOMIC_FUNCTIONS.get(statement.op, ATOMICS[statement.op].function)
-        options = f"{statement.order}, {statement.scope}_scope"
-        type_ = statement.place.type
-        values = [self._stored(v, type_) for v in statement.values]
-        text = f"{function}<{options}>({', '.join([f'&{self._place(statement.place)}', *values])})"
-        return f"{text} != 0" if type_ == bool_ and statement.name is not None else text
-
-    def _perform(self, statement: Perform) -> str:
-        row = EFFECTS[statement.op]
-        args = [self._value(a).text for a in statement.args]
-        if statement.op == "print":
-            return self._printf(statement, args)
-        if statement.op in ("assert", "check"):
-            return self._test(statement, args)
-        if statement.op == "fence":
-            order, scope = statement.options
-            return f"fence<{order}, {scope}_scope>()"
-        function = row.function
-        if statement.function is not None:
-            assert statement.args
-            kind = type_spelling(statement.args[0].type)
-            combine = self.owner.functions[statement.function]
-            args.append(f"[this]({kind} a, {kind} b) {{ return {combine}(a, b); }}")
-            if row.waits == "block":
-                function = f"{function}<{self.owner.kernel.threads}>"
-        if row.values and not statement.function:
-            first = type_spelling(statement.args[0].type)
-            args[0] = f"{first}({args[0]})" if statement.op == "match" else args[0]
-        if row.result == "count":
-            return f"{function}({', '.join(args)})"
-        return f"{function}({', '.join(args)})"
-
-    def _test(self, statement: Perform, args: list[str]) -> str:
-        span = statement.span
-        place = [json.dumps(self.owner.kernel.name), *_file_and_line(span)]
-        if statement.op == "assert":
-            return f"assertion({', '.join([*args, json.dumps(statement.text), *place])})"
-        name, _, dim = statement.text.partition("\0")
-        return f"check_index({', '.join([*args, json.dumps(name), dim, *place])})"
-
-    def _printf(self, statement: Perform, args: list[str]) -> str:
-        shown = []
-        for text, value in zip(args, statement.args, strict=True):
-            stored = storage(value.type)
-            assert isinstance(stored, DType)
-            kind = stored.kind
-            form = _PRINTED[kind]
-            shown.append(
-                form.format(f"f32({text})" if stored.itemsize == 2 and kind == "float" else text)
-            )  # noqa: PLR2004 - halves
-        return f"printf({', '.join([json.dumps(statement.text), *shown])})"
-
-
-def _file_and_line(span: SourceSpan | None) -> tuple[str, str]:
-    if span is None:
-        return '"?"', "0"
-    return json.dumps(span.filename), str(span.line)
-
-
-_ATOMIC_FUNCTIONS: Final = {
-    "add": "fetch_add",
-    "sub": "fetch_add",
-    "min": "fetch_min",
-    "max": "fetch_max",
-    "cas": "compare_exchange",
-}
-_PRINTED: Final = {
-    "bool": '(({0}) ? "True" : "False")',
-    "int": "(long long)({0})",
-    "uint": "(unsigned long long)({0})",
-    "float": "(double)({0})",
-}

@@ -1,4 +1,4 @@
-"""`verify_kernel`: checks places, effects and threads of a kernel beside the rules of `ir.verify`."""
+"""`verify_kernel`: places, effects and indices of a kernel, beside the rules of `ir.verify`."""
 
 from __future__ import annotations
 

@@ -291,7 +291,7 @@ class _Narrower:
     def _block(self, block: tuple[ir.Stmt, ...]) -> tuple[ir.Stmt, ...]:
         return tuple(self._statement(s) for s in block)
 
-    def _statement(self, statement: ir.Stmt) -> ir.Stmt:
+    def _statement(self, statement: ir.Stmt) -> ir.Stmt:  # noqa: PLR0911 - one a kind
         match statement:
             case ir.Assign(name, value, span):
                 return ir.Assign(name, self._for_local(name, value), span)
@@ -341,7 +341,7 @@ class _Narrower:
 
     # ------------------------------------------------------------------ expressions
 
-    def small(self, node: ir.Expr) -> ir.Expr:
+    def small(self, node: ir.Expr) -> ir.Expr:  # noqa: PLR0911 - one way out a kind of node
         """Return a weak integer that fits as an int32."""
         match node:
             case ir.Const(value):
@@ -372,7 +372,7 @@ class _Narrower:
         made = tuple(self.small(a) for a in args)
         found = [self.ranges.of(a) for a in args]
         if op in ("floordiv", "mod") and all(low >= 0 for low, _ in found):
-            halves = tuple(_unsigned(m) for m in made)
+            halves: tuple[ir.Expr, ...] = tuple(map(_unsigned, made))
             kind = Exact if found[1][0] > 0 else ir.Apply
             return ir.Cast(kind(op, halves, uint32), int32)
         return (Exact if op in _PLAIN else ir.Apply)(op, made, int32)
@@ -404,8 +404,9 @@ class _Narrower:
                 self.ranges.of(a)[0] >= 0 for a in args
             ):
                 kind = Exact if self.ranges.of(args[1])[0] > 0 else ir.Apply
-                parts = tuple(ir.Cast(self.wide(a), uint64) for a in args)
-                return ir.Cast(kind(op, parts, uint64), weak_int)
+                wide = [self.wide(a) for a in args]
+                halves: tuple[ir.Expr, ...] = tuple(ir.Cast(w, uint64) for w in wide)
+                return ir.Cast(kind(op, halves, uint64), weak_int)
             case ir.Apply(op, args, type_) if type_ == weak_int and op in _PLAIN:
                 parts = tuple(self.wide(a) for a in args)
                 return (Exact if self._is_exact(op, args) else ir.Apply)(op, parts, type_)
@@ -434,8 +435,10 @@ def _unsigned(node: ir.Expr) -> ir.Expr:
 
 # Operations whose result in int32 is that in int64 where both fit.
 _EXACT: Final = frozenset(
-    ("add", "sub", "mul", "neg", "pos", "abs", "floordiv", "mod", "min", "max", "minimum", "maximum",
-     "and", "or", "xor")
+    (
+        "add", "sub", "mul", "neg", "pos", "abs", "floordiv", "mod", "min", "max", "minimum",
+        "maximum", "and", "or", "xor",
+    )
 )  # fmt: skip
 _PLAIN: Final = frozenset(("add", "sub", "mul"))
 _COMPARED: Final = frozenset(("lt", "le", "gt", "ge", "eq", "ne"))

@@ -13,7 +13,6 @@ import numpy as np
 from kernelmill.compiler import ir, kernel_functions
 from kernelmill.compiler.builder import convert
 from kernelmill.compiler.frontend import calls, memory
-from kernelmill.compiler.frontend.callables import Arguments
 from kernelmill.compiler.frontend.values import Closure, Dimension, Known, Memory, Value
 from kernelmill.compiler.intrinsics import ATOMICS, EFFECTS
 from kernelmill.compiler.kernel_ir import Array, Order, Scope, Special
@@ -34,6 +33,7 @@ from kernelmill.errors import DTypeError, OperatorError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from kernelmill.compiler.frontend.callables import Arguments
     from kernelmill.compiler.frontend.frame import Frame
     from kernelmill.compiler.frontend.kernel_state import KernelState
     from kernelmill.compiler.intrinsics import EffectRow

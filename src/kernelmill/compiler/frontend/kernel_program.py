@@ -12,6 +12,7 @@ import numpy as np
 
 from kernelmill.compiler import ir
 from kernelmill.compiler.builder import convert
+from kernelmill.compiler.divergence import check_barriers
 from kernelmill.compiler.frontend import calls, statements
 from kernelmill.compiler.frontend.frame import Frame
 from kernelmill.compiler.frontend.kernel_state import KernelState
@@ -124,6 +125,7 @@ def translate_kernel(
         functions = tuple(drop_unread(f) for f in (*program.functions, made))
         functions = _reached(functions)
         ir.verify(ir.Program(functions))
+        check_barriers(ir.Program(functions))
     except RecursionError:
         raise OperatorError(
             f"`{function.__name__}` nests expressions too deeply",

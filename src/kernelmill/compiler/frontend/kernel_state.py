@@ -80,9 +80,8 @@ class KernelState:
                 value.ndim,
                 "constant",
                 value.shape,
-                "contiguous",
-                True,
-                data,
+                readonly=True,
+                data=data,
             )
             found = self.argument(made)
             self._made[key] = found

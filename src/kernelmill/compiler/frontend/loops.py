@@ -102,7 +102,7 @@ def static(frame: Frame, node: ast.For, call: ast.Call, items: list[Value], run:
     return _counted(frame, node, node.target, call, bounds, run, unroll=-1)
 
 
-def _counted(
+def _counted(  # noqa: PLR0917 - what a loop is made of
     frame: Frame,
     node: ast.For,
     target: ast.Name,
@@ -233,6 +233,7 @@ def _innermost(frame: Frame, node: ast.AST) -> Loop:
 
 
 def refuse_else(frame: Frame, node: ast.For | ast.While) -> None:
+    """Refuse `else` of a loop."""
     if node.orelse:
         raise frame.refusal(
             node.orelse[0],

@@ -117,7 +117,7 @@ def calls_scalar(frame: Frame, node: ast.expr) -> ir.Expr:
     return evaluate_scalar(frame, node)
 
 
-def _checked(
+def _checked(  # noqa: PLR0917 - what an error names
     frame: Frame,
     memory: Memory,
     dimension: Dimension,
@@ -128,10 +128,11 @@ def _checked(
     """Convert an index, count a negative literal from the end, and check what can be checked."""
     build, extent = builder_of(frame), dimension.extent
     value = _integer(frame, value, node)
-    if isinstance(value, ir.Const) and isinstance(value.value, int):
+    literal = value.value if isinstance(value, ir.Const) else None
+    if isinstance(literal, int):
         if isinstance(extent, ir.Const):
-            value = _in_range(frame, memory, (value.value, extent.value), node, position)
-        elif value.value < 0:
+            value = _in_range(frame, memory, (literal, extent.value), node, position)
+        elif literal < 0:
             value = build.apply("add", extent, value)
     state = frame.program.kernel
     if state is not None and state.debug and not isinstance(value, ir.Const):

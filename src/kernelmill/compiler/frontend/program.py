@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     import types
     from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
-    from kernelmill.compiler.raw import RawOp
     from kernelmill.compiler.frontend.kernel_state import KernelState
+    from kernelmill.compiler.raw import RawOp
     from kernelmill.compiler.source import FunctionSource
     from kernelmill.dtypes import Type
     from kernelmill.errors import SourceSpan

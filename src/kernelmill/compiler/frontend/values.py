@@ -136,7 +136,7 @@ def is_leaf(value: ir.Expr) -> bool:
             return False
 
 
-def same(a: Value, b: Value) -> bool:
+def same(a: Value, b: Value) -> bool:  # noqa: PLR0911 - one way out a kind of value
     """Whether two values of a variable are certainly one; tells 0.0 from -0.0, nan equals nan."""
     match a, b:
         case Known(), Known():
@@ -175,7 +175,7 @@ def zero(type_: Type) -> ir.Expr:
     return ir.Const(values.get(type_.kind, 0), type_)
 
 
-def lift(
+def lift(  # noqa: PLR0911 - one way out a kind of value
     value: Value, leaves: list[tuple[str, ir.Expr]], name: str, active: frozenset[int] = frozenset()
 ) -> tuple[Hashable, Value]:
     """Split an argument into what specialises a function and what is passed at run time.
