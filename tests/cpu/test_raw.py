@@ -238,6 +238,6 @@ def test_it_cannot_be_called_and_ltoir_does_not_run_on_the_cpu():
     assert caught.value.message == (
         "twice is a raw operator: it has no Python form that could be called"
     )
-    with pytest.raises(NotImplementedHere, match="LTO-IR, which runs on CUDA alone") as caught:
+    with pytest.raises(NotImplementedHere, match="LTO-IR, which runs on GPUs alone") as caught:
         km.transform(X, twice(cpp=None, ltoir=b"x", name="twice"))
-    assert caught.value.hint == "give its C++ text for the CPU: km.RawOp(cpp=…)"
+    assert caught.value.hint == "give its C++ text for other devices: km.RawOp(cpp=…)"

@@ -8,6 +8,7 @@ import pytest
 import kernelmill as km
 from kernelmill.algorithms.source import transform_source
 from kernelmill.compiler.op import as_op, specialize
+from kernelmill.compiler.raw import check_device
 from kernelmill.errors import CompileError, DeviceError, OperatorError
 from kernelmill.runtime.cuda.images import image_of
 from kernelmill.toolchain.attached import attach, attached
@@ -121,13 +122,60 @@ def test_a_state_in_other_memory_is_refused():
     table = np.zeros(8, np.float32)
     look = km.RawOp(cpp=TEXT, arguments=(km.float32,), result=km.float32, state=(table, 2.0))
     with pytest.raises(DeviceError) as caught:
-        source(look)
+        check_device(look.raw, "cuda:0")
     assert caught.value.message == (
-        "the state of the raw operator look is in the memory of the host; the arrays are on a GPU"
+        "the state of the raw operator look is in the memory of the host; it runs on cuda:0"
     )
-    assert "with_state" in caught.value.hint
+    assert caught.value.hint == ("copy it to where the operator runs, and pass it to `with_state`")
+    check_device(look.raw, "emulator")
     there = km.RawOp(cpp=TEXT, arguments=(km.float32,), result=km.float32, state=(Gpu(), 2.0))
-    with pytest.raises(DeviceError, match="look is on a GPU; the arrays are in the memory of the"):
+    with pytest.raises(DeviceError, match="look is on a GPU; it runs on cpu"):
         km.transform(table, there)
     with pytest.raises(km.ArgumentError, match="arrays of the host and of a GPU"):
         km.RawOp(cpp=TEXT, arguments=(), result=km.float32, state=(table, Gpu()))
+
+
+# ----------------------------------------------------------------------------- kernels in Python
+
+
+def test_a_kernel_in_python_calls_it():
+    table = np.float32([10, 20, 30])
+    look = km.RawOp(cpp=TEXT, arguments=(km.float32,), result=km.float32, state=(table, 2.0))
+
+    @km.kernel
+    def every(x):
+        for i in km.grid_range(len(x)):
+            x[i] = look(x[i]) + 1
+
+    x = np.float32([2, 0, 1])
+    with km.Device("emulator"):
+        every.launch(len(x), x)
+    assert x.tolist() == [61, 21, 41]
+    assert every.compile("float32[:]", arch="sm_90").data[:4] == b"\x7fELF"
+
+
+def test_a_kernel_in_python_is_linked_with_ltoir():
+    code = km.Program(PLAIN).compile("ltoir", arch="sm_90")
+    twice = km.RawOp(ltoir=code, name="twice", arguments=(km.float32,), result=km.float32)
+
+    @km.kernel
+    def every(x):
+        for i in km.grid_range(len(x)):
+            x[i] = twice(x[i])
+
+    assert b"call" not in every.compile("float32[:]", arch="sm_90", output="ptx").data
+    assert every.compile("float32[:]", arch="sm_90").data[:4] == b"\x7fELF"
+
+
+def test_the_emulator_takes_text_and_refuses_ltoir():
+    x = np.arange(5, dtype=np.float32)
+    text = "__device__ float larger(float a, float b) { return a > b ? a : b; }"
+    larger = km.RawOp(cpp=text, arguments=(km.float32,) * 2, result=km.float32)
+    table = km.RawOp(cpp=TEXT, arguments=(km.float32,), result=km.float32, state=(x + 1, 2.0))
+    twice = km.RawOp(ltoir=b"x", name="twice", arguments=(km.float32,), result=km.float32)
+    with km.Device("emulator"):
+        assert km.transform(x, table).tolist() == [2, 4, 6, 8, 10]
+        assert km.reduce(x, larger) == 4
+        with pytest.raises(km.NotImplementedHere) as caught:
+            km.transform(x, twice)
+    assert caught.value.message == "twice is a raw operator of LTO-IR, which runs on GPUs alone"

@@ -15,6 +15,7 @@ from kernelmill import events
 from kernelmill.algorithms.costs import WORTH_A_THREAD, Cost
 from kernelmill.compiler.captured import ALIGNMENT
 from kernelmill.compiler.op import Op
+from kernelmill.compiler.raw import check_device
 from kernelmill.config import get_config
 from kernelmill.errors import ArgumentError
 from kernelmill.runtime.backend import FLAG_STREAM, Direct, Kernel, KernelSource, Launch
@@ -110,6 +111,10 @@ def build(
     full = (backend.name, config.cxx, config.march, key)
     found = _BUILT.get(full)
     if found is None:
+        for operator in scope.operators:
+            for function in operator.translation.program.functions:
+                if function.raw is not None:
+                    check_device(function.raw, backend.name)
         kernel = backend.build(source())
         found = _BUILT.setdefault(full, Built(family, kernel, scope, cost, backend))
     if found.cost != cost:  # arrays of one element, which count as free, came first

@@ -20,6 +20,7 @@ from kernelmill.compiler.cpp_kernel_body import (
     element_count,
     element_spelling,
 )
+from kernelmill.compiler.cpp_raw import print_raw, raw_text
 from kernelmill.compiler.cpp_types import (
     Names,
     choose_definitions,
@@ -102,9 +103,15 @@ class _KernelPrinter:
         kernel = self.kernel
         bodies: list[list[str]] = []
         chosen: list[Type] = []
+        raw = ""
         for function in kernel.program.functions:
+            spelled = self.scope.functions.get(function.name, "run")
+            if function.raw is not None:
+                raw += raw_text(function, function.raw, self.scope.dialect)
+                bodies.append(print_raw(function, function.raw, self.scope.dialect, spelled))
+                continue
             printer = KernelFunctionPrinter(self.scope, function)
-            bodies.append(printer.print(self.scope.functions.get(function.name, "run")))
+            bodies.append(printer.print(spelled))
             chosen += printer.chosen
         definitions = type_definitions(self.types, self.scope.dialect)
         choices = choose_definitions(chosen, self.scope.dialect)
@@ -121,7 +128,7 @@ class _KernelPrinter:
         includes = "".join(f'#include "{f}"\n' for f in (*self.scope.headers.files(), "kernel.cuh"))
         shown = "\n".join(self._entry(entry, parameters))
         text = (
-            f"// {_signature(kernel)}\n{includes}\nnamespace km {{\n\n{definitions}{choices}"
+            f"// {_signature(kernel)}\n{includes}\n{raw}namespace km {{\n\n{definitions}{choices}"
             f"{body_text}\n\n}}  // namespace km\n\n{shown}\n"
         )
         return PrintedKernel(entry, text, parameters)

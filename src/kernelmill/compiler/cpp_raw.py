@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from kernelmill.compiler.cpp_types import Names, type_spelling
-from kernelmill.errors import DeviceError, NotImplementedHere, OperatorError
+from kernelmill.errors import NotImplementedHere, OperatorError
 from kernelmill.toolchain.attached import attach
 
 if TYPE_CHECKING:
@@ -35,8 +35,6 @@ def raw_text(function: ir.Function, raw: Raw, dialect: Dialect) -> str:
         It is LTO-IR, and the text is for the host.
     OperatorError
         It is for a device, and its functions are not marked so.
-    DeviceError
-        An array of its state is in other memory than that of the device.
     """
     _check(raw, on_cuda=dialect.name.startswith("cuda"))
     key = _key(raw)
@@ -73,22 +71,13 @@ def _check(raw: Raw, *, on_cuda: bool) -> None:
     name = raw.symbol
     if raw.image and not on_cuda:
         raise NotImplementedHere(
-            f"{name} is a raw operator of LTO-IR, which runs on CUDA alone; the arrays are on the "
-            "host",
-            hint="give its C++ text for the CPU: km.RawOp(cpp=…)",
+            f"{name} is a raw operator of LTO-IR, which runs on GPUs alone",
+            hint="give its C++ text for other devices: km.RawOp(cpp=…)",
         )
     if on_cuda and not raw.image and "__device__" not in raw.text and "KM_INL" not in raw.text:
         raise OperatorError(
             f"the C++ text of the raw operator {name} has no function that is marked `__device__`",
             hint="write `__device__` before each function; the CPU reads over it",
-        )
-    here = "cuda" if on_cuda else "host"
-    if raw.place not in (None, here):
-        places = {"host": "in the memory of the host", "cuda": "on a GPU"}
-        raise DeviceError(
-            f"the state of the raw operator {name} is {places[raw.place or here]}; the arrays are "
-            f"{places[here]}",
-            hint="copy it to where the arrays are, and pass it to `with_state`",
         )
 
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeAlias
 import numpy as np
 
 from kernelmill.dtypes import DType, StructType, dtype_of
-from kernelmill.errors import ArgumentError, DTypeError, NotImplementedHere
+from kernelmill.errors import ArgumentError, DeviceError, DTypeError, NotImplementedHere
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Raw", "RawOp", "Slot"]
+__all__ = ["Raw", "RawOp", "Slot", "check_device"]
 
 Element: TypeAlias = DType | StructType
 Place: TypeAlias = Literal["host", "cuda"]
@@ -187,6 +187,30 @@ class RawOp:
         if made.raw != self.raw:
             raise ArgumentError(f"the state of {self.name} is of other types than the one before")
         return made
+
+
+def check_device(raw: Raw, device: str) -> None:
+    """Refuse a raw operator that cannot run on a device.
+
+    Raises
+    ------
+    NotImplementedHere
+        It is LTO-IR, and the device is no GPU.
+    DeviceError
+        An array of its state is in other memory than that of the device.
+    """
+    on_gpu = device.startswith("cuda")
+    if raw.image and not on_gpu:
+        raise NotImplementedHere(
+            f"{raw.symbol} is a raw operator of LTO-IR, which runs on GPUs alone",
+            hint="give its C++ text for other devices: km.RawOp(cpp=…)",
+        )
+    if raw.place not in (None, "cuda" if on_gpu else "host"):
+        where = "on a GPU" if raw.place == "cuda" else "in the memory of the host"
+        raise DeviceError(
+            f"the state of the raw operator {raw.symbol} is {where}; it runs on {device}",
+            hint="copy it to where the operator runs, and pass it to `with_state`",
+        )
 
 
 def _alike(value: object, slot: Slot) -> object:

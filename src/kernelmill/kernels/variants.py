@@ -11,6 +11,7 @@ import numpy as np
 from kernelmill.compiler.cpp_kernel import KernelParameter, PrintedKernel, print_kernel
 from kernelmill.compiler.frontend.kernel_program import KernelTranslation, translate_kernel
 from kernelmill.dtypes import float32
+from kernelmill.runtime.cuda.images import compile_text
 from kernelmill.runtime.cuda.templates import device_headers
 from kernelmill.toolchain.nvrtc import CudaImage, CudaOptions, Output, compile_cuda
 
@@ -113,11 +114,16 @@ class Variant:
 
     def compile(self, output: Output = "cubin", *, arch: str = "sm_90") -> CudaImage:
         """Compile for a chip, or take the image from the cache; needs neither driver nor GPU."""
+        options = self.cuda_options()
+        if output != "ltoir":
+            return compile_text(
+                self.text, arch=arch, output=output, options=options, name=self.file
+            )
         return compile_cuda(
             self.text,
             arch=arch,
             output=output,
-            options=self.cuda_options(),
+            options=options,
             headers=device_headers(),
             name=self.file,
         )
