@@ -86,6 +86,11 @@ def _merge_one(
 def conflict(name: str, a: Binding, b: Binding) -> Conflict:
     """Say that a variable has two types that do not join, and where it gets them."""
     first, second = (f"{_kind(x)}{_line(x.span)}" for x in (a, b))
+    if isinstance(a.value, Memory) and isinstance(b.value, Memory):
+        return Conflict(
+            f"`{name}` is {first} or {second}: which one is known only at run time",
+            "index both, and choose between their elements",
+        )
     if isinstance(a.value, OBJECTS) and isinstance(b.value, OBJECTS):
         return Conflict(
             f"`{name}` is {first} or {second}: which one is known only at run time",

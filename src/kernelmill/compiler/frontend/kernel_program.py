@@ -5,6 +5,7 @@ Everything but memory and threads is that of operators: `program.py`. Captured s
 
 from __future__ import annotations
 
+import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -19,7 +20,7 @@ from kernelmill.compiler.frontend.kernel_state import KernelState
 from kernelmill.compiler.frontend.names import bound_names
 from kernelmill.compiler.frontend.program import ProgramTranslator
 from kernelmill.compiler.frontend.scope import Baked, Captures, Surroundings
-from kernelmill.compiler.frontend.values import Binding, Known, Value
+from kernelmill.compiler.frontend.values import Binding, Closure, Known, Value
 from kernelmill.compiler.kernel_builder import KernelBuilder, has_effects
 from kernelmill.compiler.kernel_ir import UNIT, Array, Invoke, Kernel, Perform
 from kernelmill.compiler.kernel_verify import verify_kernel
@@ -29,7 +30,6 @@ from kernelmill.compiler.source import find_source
 from kernelmill.errors import OperatorError
 
 if TYPE_CHECKING:
-    import ast
     import types
     from collections.abc import Callable, Sequence
 
@@ -280,6 +280,12 @@ class _KernelTranslator(ProgramTranslator):
 
     def combination(self, frame: Frame, op: Value, type_: Type, node: ast.AST) -> str:
         """Translate an operator that combines two values of a type; return the function's name."""
+        if isinstance(op, Closure) and _uses_values(op):
+            raise frame.refusal(
+                node,
+                "the operator of a reduction uses variables or memory of the kernel",
+                "let it compute from its two arguments alone",
+            )
         builder = KernelBuilder(self._free_name("combine"), [("a", type_), ("b", type_)])
         inner = Frame(
             program=self,
@@ -295,24 +301,26 @@ class _KernelTranslator(ProgramTranslator):
             result = inner.scalar(calls.call(inner, op, calls.Arguments(pair), node), node)
             builder.return_(convert(builder.cast(result, type_), type_))
         made = builder.finish()
-        if has_effects(made) or _reads_frame(made):
+        if has_effects(made):
             raise frame.refusal(
                 node,
-                "the operator of a reduction uses variables or memory of the kernel",
+                "the operator of a reduction reads or changes memory",
                 "let it compute from its two arguments alone",
             )
         self.functions.append(made)
         return made.name
 
 
-def _reads_frame(function: ir.Function) -> bool:
-    """Whether a function reads parameters that it does not have."""
-    return any(
-        isinstance(n, ir.Param) and n.index >= len(function.params)
-        for s in ir.walk_statements(function.body)
-        for o in ir.operands(s)
-        for n in ir.walk_expressions(o)
-    )
+def _uses_values(closure: Closure) -> bool:
+    """Whether a function inside the kernel uses what the kernel computes around it."""
+    own = bound_names(closure.node)
+    read = {n.id for n in ast.walk(closure.node) if isinstance(n, ast.Name)} - own
+    for name, value in closure.variables().items():
+        if name not in read or isinstance(value, (Known, ir.Const)):
+            continue
+        if not isinstance(value, Closure) or _uses_values(value):
+            return True
+    return False
 
 
 _GENERATORS: Final = 0x20 | 0x80 | 0x200

@@ -165,7 +165,7 @@ def _integer(frame: Frame, value: ir.Expr, node: ast.AST) -> ir.Expr:
     kind = type_.kind if isinstance(type_, (DType, WeakType)) else ""
     if kind not in ("int", "uint"):
         raise frame.refusal(
-            node, f"an index is an integer, got {type_}", "write int(x) to drop the fraction"
+            node, f"an index is an integer, got {type_}", "write int(i) to drop the fraction"
         )
     return value if type_ in (weak_int, int32) else frame.builder.cast(value, weak_int)
 
