@@ -1,4 +1,7 @@
-"""histogram: adds to 256 bins how often each byte occurs; blocks count in shared memory first."""
+"""histogram: adds to 256 bins how many elements, from 0 to 1, fall into each.
+
+Blocks count in shared memory first. 1 belongs to the last bin, what is outside to none.
+"""
 
 import kernelmill as km
 
@@ -12,7 +15,9 @@ def histogram(x, counts):
         own[b] = 0
     km.barrier()
     for i in km.grid_range(x.size, unroll=8):
-        km.atomic.add(own, x[i], 1)
+        value = x[i]
+        if 0 <= value <= 1:
+            km.atomic.add(own, min(int(value * BINS), BINS - 1), 1)
     km.barrier()
     for b in km.block_range(BINS):
         if own[b]:

@@ -1,18 +1,24 @@
-"""matmul: c = a @ b. A block makes 64 x 64 elements from tiles in shared memory.
+"""matmul: c = a @ b. A block makes 128 x 128 elements from tiles in shared memory.
 
-Each of its 16 x 16 threads holds 4 x 4 of them in registers, 16 rows and 16 columns apart.
+Each of its 16 x 16 threads holds 8 x 8 of them in registers: four neighbours, and four more half a
+tile further on, in both directions, so that shared memory is read four elements at a time.
 """
 
 import kernelmill as km
 
-SIDE, DEPTH, THREADS = 64, 16, 16
-OWN = SIDE // THREADS
+SIDE, DEPTH, THREADS = 128, 16, 16
+OWN, HALF = SIDE // THREADS, SIDE // 2
+PITCH = SIDE + 4  # rows begin at multiples of 16 bytes, in other banks
+
+
+def place(thread, i):
+    return thread * 4 + i % 4 + i // 4 * HALF
 
 
 @km.kernel
 def matmul(a, b, c):
-    of_a = km.shared((DEPTH, SIDE + 1), a.dtype)
-    of_b = km.shared((DEPTH, SIDE), b.dtype)
+    of_a = km.shared((DEPTH, PITCH), a.dtype)
+    of_b = km.shared((DEPTH, PITCH), b.dtype)
     sums = km.local((OWN, OWN), c.dtype)
     x, y = km.local(OWN, a.dtype), km.local(OWN, b.dtype)
     m, n = c.shape
@@ -33,8 +39,8 @@ def matmul(a, b, c):
             for r, s in km.block_range(THREADS, THREADS):  # one turn: a thread's own elements
                 for d in km.static_range(DEPTH):
                     for i in km.static_range(OWN):
-                        x[i] = of_a[d, r + i * THREADS]
-                        y[i] = of_b[d, s + i * THREADS]
+                        x[i] = of_a[d, place(r, i)]
+                        y[i] = of_b[d, place(s, i)]
                     for i in km.static_range(OWN):
                         for j in km.static_range(OWN):
                             sums[i, j] += x[i] * y[j]
@@ -42,7 +48,7 @@ def matmul(a, b, c):
         for r, s in km.block_range(THREADS, THREADS):
             for i in km.static_range(OWN):
                 for j in km.static_range(OWN):
-                    row, column = top + r + i * THREADS, left + s + j * THREADS
+                    row, column = top + place(r, i), left + place(s, j)
                     if row < m and column < n:
                         c[row, column] = sums[i, j]
 

@@ -28,4 +28,4 @@ def transpose(x, out):
 def run(x, out, stream=None):
     height, width = x.shape
     tiles = -(-height // TILE) * -(-width // TILE)
-    transpose[tiles, (32, 8), stream](x, out)
+    transpose[tiles, (32, 4), stream](x, out)
