@@ -1,7 +1,9 @@
 """Keeps arrays alive until the stream that uses them has passed; frees nothing itself.
 
 A library may reuse the memory of an array that is gone as soon as its own stream allows it. On any
-other stream that is too early, so what is used there is held here, behind an event.
+other stream that is too early, so what is used there is held here, behind an event. On the stream
+on which a library works at the time of the launch, its arrays are in its care, as for its own
+operations: the native path serves only such calls, and holds nothing.
 """
 
 from __future__ import annotations
