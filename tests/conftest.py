@@ -1,12 +1,17 @@
-"""What holds for all tests: a cache of their own, shared by workers, and hypothesis settings."""
+"""What holds for all tests: a cache of their own, hypothesis settings, tests on each device."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import tempfile
+from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _WORKER = "PYTEST_XDIST_WORKER" in os.environ
 _CACHE = os.environ["KERNELMILL_CACHE_DIR"] if _WORKER else tempfile.mkdtemp(prefix="km-tests-")
@@ -21,6 +26,51 @@ settings.register_profile(
     print_blob=True,
 )
 settings.load_profile("kernelmill")
+
+
+@pytest.fixture(
+    scope="module", params=["cpu", "emulator", pytest.param("cuda", marks=pytest.mark.cuda)]
+)
+def device(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Run the tests of a file on each device: `km` in it is kernelmill with calls that run there.
+
+    A file asks for it with `pytestmark = pytest.mark.usefixtures("device")`; a test that is about
+    the processor alone is marked `host`.
+    """
+    import devices
+
+    if request.param == "cpu":
+        yield "cpu"
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(request.module, "km", devices.on(request.param, patch))
+        yield request.param
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is marked `host` on other devices, and what is for a device that is absent."""
+    devices_of = {item: _device_of(item) for item in items}
+    no_gpu = "cuda" in devices_of.values() and not _has_gpu()
+    left_out = {
+        item
+        for item, device in devices_of.items()
+        if (device != "cpu" and item.get_closest_marker("host")) or (device == "cuda" and no_gpu)
+    }
+    if left_out:
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
+
+
+def _device_of(item: pytest.Item) -> str:
+    """Return the device of a test that runs on each of them."""
+    call = getattr(item, "callspec", None)
+    return str(call.params.get("device", "cpu")) if call is not None else "cpu"
+
+
+def _has_gpu() -> bool:
+    from kernelmill.runtime.devices import available_devices
+
+    return any(name.startswith("cuda") for name in available_devices())
 
 
 def pytest_unconfigure() -> None:

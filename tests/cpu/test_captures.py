@@ -12,6 +12,8 @@ import kernelmill as km
 from array_layouts import filled, same
 from kernelmill import events
 
+pytestmark = pytest.mark.usefixtures("device")
+
 X = filled((1000,), "f4", 1)
 GLOBAL = 2.0
 

@@ -17,6 +17,8 @@ from array_layouts import filled, same
 from kernelmill.config import override
 from reference_tree import CHUNK, reduced
 
+pytestmark = pytest.mark.usefixtures("device")
+
 BF16 = np.dtype(ml_dtypes.bfloat16)
 WELL_KNOWN = ("add", "multiply", "minimum", "maximum", "logical_and", "logical_or")
 BITWISE = ("bitwise_and", "bitwise_or", "bitwise_xor")

@@ -15,6 +15,8 @@ from array_layouts import filled, same, shapes, views
 from kernelmill.config import override
 from reference_tree import CHUNK, reduced
 
+pytestmark = pytest.mark.usefixtures("device")
+
 
 def affine(a: Any, b: Any) -> Any:
     """Neither commutative nor associative: every change of the order shows."""
@@ -63,6 +65,14 @@ def test_any_array_along_any_axes(data: st.DataObject) -> None:
     same(km.reduce(x, axis=named), tree)
     same(km.reduce(y, affine, axis=named),
          reduced(y, thrice, axis=axis, commutative=False) if axis else y)  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["u1", "f4"])
+def test_rows_of_a_few_elements(dtype: str) -> None:
+    for length in range(1, 20):  # fewer than a packet of 16 bytes, and some more
+        x = filled((37, length), dtype, length)
+        same(km.reduce(x, axis=1), reduced(x if dtype == "f4" else x.astype("u8"), np.add, axis=1))
+        same(km.reduce(x, km.maximum, axis=1), x.max(axis=1))
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -17,6 +17,8 @@ from array_layouts import filled, same
 from kernelmill.compiler.frontend import translate
 from kernelmill.dtypes import dtype_of
 
+pytestmark = pytest.mark.usefixtures("device")
+
 BF16 = np.dtype(ml_dtypes.bfloat16)
 REAL = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", BF16, "f4", "f8"]
 COMPLEX = ["c8", "c16"]
@@ -217,6 +219,7 @@ def test_a_loop_with_branches() -> None:
     ]
 
 
+@pytest.mark.host
 def test_large_results_lie_in_memory_that_is_used_again() -> None:
     x = filled((1 << 17,), "f8", 5)
     first = km.transform(x, lambda a: a + 1)
@@ -314,6 +317,7 @@ def test_records_of_strided_arrays() -> None:
     same(km.transform(x, lambda p: p.x + p.n), x["x"] + x["n"])
 
 
+@pytest.mark.host
 def test_one_field_as_an_array() -> None:
     x = records(PACKED.dtype, 300)
     same(km.transform(x["x"], lambda v: v + 1), x["x"] + 1)  # its strides are no multiple of 8

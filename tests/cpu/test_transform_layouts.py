@@ -13,6 +13,8 @@ import kernelmill as km
 from array_layouts import filled, lowered, same, shapes, views
 from kernelmill.runtime.native import stream_threshold
 
+pytestmark = pytest.mark.usefixtures("device")
+
 
 def scaled(a: Any, b: Any) -> Any:
     return a * 2 - b
@@ -164,6 +166,7 @@ def test_nine_dimensions_that_do_not_merge_are_refused() -> None:
     )
 
 
+@pytest.mark.host
 @pytest.mark.parametrize("offset", [0, 1, 5])
 def test_streamed_stores_give_the_same_result(offset: int) -> None:
     size = stream_threshold() // 8 + 70_001  # one float32 is read and one written
@@ -180,6 +183,7 @@ def test_streamed_stores_give_the_same_result(offset: int) -> None:
     assert np.array_equal(out[offset : offset + size], pieces)
 
 
+@pytest.mark.host
 def test_streamed_stores_with_strides_and_several_outputs() -> None:
     rows = stream_threshold() // (12 * 1024) + 3
     x = filled((1024, rows), np.float32, 9).T  # transposed
@@ -193,6 +197,7 @@ def test_streamed_stores_with_strides_and_several_outputs() -> None:
     assert not wide[:, -2:].any()
 
 
+@pytest.mark.host
 @pytest.mark.slow
 def test_more_than_two_to_the_31_elements() -> None:
     size = (1 << 31) + 12_347  # a multiple of 5

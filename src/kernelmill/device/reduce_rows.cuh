@@ -58,9 +58,10 @@ struct rows : Pass {
     else
       any = sweep<1, (V * U > 8 ? 8 : V * U)>(c, map, fold, row, first, step, high, total);
     const i64 whole = (high - low) / wide, left = rest ? high - low - whole * wide : 0;
-    if (t < left) {
-      const state one = Pass::template elements<Nested, 1, 1>(c, map, row, low + whole * wide + t, 1).item[0];
+    _Pragma("unroll 1") for (i64 i = t; i < left; i += T) {  // once, but where a team is smaller than a packet
+      const state one = Pass::template elements<Nested, 1, 1>(c, map, row, low + whole * wide + i, 1).item[0];
       total = any ? fold(total, one) : one;
+      any = true;
     }
     return larger(clamp(whole - piece * T, 0, T), left);
   }

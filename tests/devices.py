@@ -1,0 +1,229 @@
+"""One suite on every back end: `km` for a test file whose calls run where the test is parametrised.
+
+NumPy arrays go in and come out, whatever the device: on "cuda" the memory behind them is copied
+there, so that views of one array stay views of one array, and what was written is copied back. On
+"emulator" the CUDA text runs on the processor; each text is also compiled for the chips of CI.
+"""
+
+from __future__ import annotations
+
+import os
+import types
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import kernelmill
+from kernelmill.errors import DeviceError
+from kernelmill.runtime import devices as registry
+from kernelmill.runtime.backend import Kernel
+from kernelmill.runtime.cuda import CudaBackend
+from kernelmill.runtime.cuda.images import image_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kernelmill.runtime.backend import Backend, KernelSource, Launch
+
+# Every text is compiled for the first chip, and one in so many for the others too; for all of them
+# in `make full`, which sets the variable.
+ARCHITECTURES = ("sm_90", "sm_80", "sm_100")
+SAMPLED = 1 if "KERNELMILL_EVERY_CHIP" in os.environ else 8
+# Functions of arrays, with the family of algorithms that they are of.
+FUNCTIONS = {"transform": "transform", "reduce": "reduce", "transform_reduce": "reduce"}
+# What is asked of a device so that its bits are those of the processor.
+SAME_BITS = {"transform": {}, "reduce": {"determinism": "device_to_device"}}
+
+
+def on(name: str, patch: pytest.MonkeyPatch) -> OnDevice:
+    """Return kernelmill with calls that run on "cuda" or "emulator"; `patch` is undone behind."""
+    if name == "cuda":
+        return OnDevice(name, on_cuda)
+    backend = TextBackend()
+    patch.setitem(registry._BACKENDS, "emulator", backend)
+    return OnDevice(name, on_emulator(backend))
+
+
+class OnDevice(types.ModuleType):
+    """The public names of kernelmill; functions of arrays run on one device."""
+
+    def __init__(self, name: str, run: Callable[..., Any]) -> None:
+        super().__init__("kernelmill")
+        self.device = name
+        for function, family in FUNCTIONS.items():
+            whole = getattr(kernelmill, function)
+            setattr(self, function, _wrapped(whole, family, run))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(kernelmill, name)
+
+
+def _wrapped(whole: Any, family: str, run: Callable[..., Any]) -> Any:
+    def call(inputs: Any, *rest: Any, **options: Any) -> Any:
+        asked = {**SAME_BITS[family], **options}
+        return run(family, lambda *given, **o: whole(*given, *rest, **o), (inputs,), asked)
+
+    def plan(inputs: Any, *rest: Any, **options: Any) -> Any:
+        asked = {**SAME_BITS[family], **options}
+        made = run(family, lambda *given, **o: whole.plan(*given, *rest, **o), (inputs,), asked)
+        return lambda *arrays, **o: run(family, made, arrays, o)
+
+    call.plan = plan
+    return call
+
+
+# ----------------------------------------------------------------------------- CUDA
+
+
+def on_cuda(family: str, function: Any, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """Call a function with the arrays copied to the device, and copy back what it wrote."""
+    there = Memory()
+    arrays = [there.put(x) for x in inputs]
+    given = dict(options)
+    out = options.get("out")
+    if out is not None:
+        given["out"] = there.put(out)
+    found = function(*arrays, **given)
+    if out is None:
+        return _fetched(found)
+    there.fetch()
+    return out
+
+
+def _fetched(found: Any) -> Any:
+    """Return device arrays as NumPy arrays, those of no dimensions as scalars, a plan as it is."""
+    if type(found) is tuple:
+        return tuple(map(_fetched, found))
+    return found.numpy()[()] if hasattr(found, "numpy") else found
+
+
+class Memory:
+    """Arrays of the host with their memory copied to the device, whole and once."""
+
+    def __init__(self) -> None:
+        self._copies: dict[int, tuple[np.ndarray, Any]] = {}
+
+    def put(self, x: Any) -> Any:
+        """Return an array, or a tuple of them, on the device; scalars are handed over as such."""
+        if type(x) is tuple:
+            return tuple(map(self.put, x))
+        if not isinstance(x, np.ndarray):
+            return x
+        if x.dtype.name == "bfloat16":
+            pytest.skip("NumPy's bfloat16 has no place in __cuda_array_interface__")
+        raw = _memory_of(x)
+        at = raw.ctypes.data
+        if at not in self._copies:
+            copy = kernelmill.to_device(raw if raw.size else np.zeros(1, np.uint8))
+            self._copies[at] = raw, copy
+        offset = x.ctypes.data - at if x.size else 0
+        return _View(x, self._copies[at][1], offset)
+
+    def fetch(self) -> None:
+        """Write what is on the device now to the host's memory."""
+        for raw, copy in self._copies.values():
+            if raw.flags.writeable:
+                raw[...] = copy.numpy()[: raw.size]
+
+
+def _memory_of(x: np.ndarray) -> np.ndarray:
+    """Return the bytes between the first and the last element of what an array is a view of."""
+    whole = x
+    while isinstance(whole.base, np.ndarray):
+        whole = whole.base
+    low, high = np.lib.array_utils.byte_bounds(whole)
+    first = np.lib.array_utils.byte_bounds(x)
+    if x.size and not low <= first[0] <= first[1] <= high:  # as_strided beyond its base
+        low, high = first
+    return _bytes_at(whole, low, high - low if whole.size else 0)
+
+
+def _bytes_at(owner: np.ndarray, address: int, size: int) -> np.ndarray:
+    class Bytes:
+        __array_interface__ = {  # noqa: RUF012 - the protocol wants a dict
+            "shape": (size,),
+            "typestr": "|u1",
+            "data": (address, not owner.flags.writeable),
+            "version": 3,
+        }
+        kept = owner
+
+    return np.asarray(Bytes())
+
+
+class _View:
+    """A NumPy array's shape, strides and type over a copy of its memory."""
+
+    def __init__(self, x: np.ndarray, memory: Any, offset: int) -> None:
+        self.memory = memory
+        self.__cuda_array_interface__ = {
+            "shape": x.shape,
+            "strides": x.strides,
+            "typestr": x.dtype.str,
+            "descr": x.dtype.descr,
+            "data": (int(memory.buffer.handle) + offset, not x.flags.writeable),
+            "version": 3,
+            "stream": 1,
+        }
+
+
+# ----------------------------------------------------------------------------- the emulator
+
+
+class TextBackend:
+    """The emulator, with every text compiled by NVRTC too; families that it lacks only so."""
+
+    name = "emulator"
+    target = "cuda"
+    multiprocessors = 132
+
+    def __init__(self) -> None:
+        try:
+            self._emulator: Backend | None = registry.backend_named("emulator")
+        except DeviceError:
+            self._emulator = None
+        self.families = CudaBackend.__dataclass_fields__["families"].default
+
+    def computes(self, family: str) -> bool:
+        """Whether values come with the text."""
+        return self._emulator is not None and family in self._emulator.families
+
+    def _runs(self, source: KernelSource) -> bool:
+        return self.computes("transform" if source.name.startswith("transform ") else "reduce")
+
+    def build(self, source: KernelSource) -> Kernel:
+        compiled(source)
+        return self._emulator.build(source) if self._runs(source) else Kernel(source, 0)
+
+    def launch(self, kernel: Kernel, launch: Launch) -> None:
+        if self._runs(kernel.source):
+            self._emulator.launch(kernel, launch)
+
+    def launcher(self, kernel: Any, direct: Any) -> None:
+        """Every launch takes the general way."""
+
+    allocator = launcher
+
+
+def compiled(source: KernelSource) -> None:
+    """Compile a text for chips; the cache, which the workers share, saves doing it again."""
+    sampled = zlib.crc32(source.text.encode()) % SAMPLED == 0
+    for arch in ARCHITECTURES if sampled else ARCHITECTURES[:1]:
+        image = image_of(source, arch)
+        assert image.log == "", f"{source.name} for {arch}: {image.log}"
+        assert b"km_kernel\0" in image.data
+
+
+def on_emulator(backend: TextBackend) -> Callable[..., Any]:
+    """Return what calls a function on the emulator, or builds its text and computes on the CPU."""
+
+    def run(family: str, function: Any, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        if family not in backend.families:
+            pytest.skip(f"{family} has no form for CUDA in this version")
+        with kernelmill.Device("emulator"):
+            found = function(*inputs, **options)
+        return found if backend.computes(family) else function(*inputs, **options)
+
+    return run
