@@ -50,8 +50,12 @@ $(VENV)/bin/python:
 
 NATIVE := setup.py $(wildcard src/kernelmill/*.c) $(wildcard src/kernelmill/host/*.c)
 
+# Where NVIDIA's driver is, the demo runs on the GPU: with the extra of CUDA 13 from driver 580 on, else that of CUDA 12.
+DRIVER = $(shell nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | sed -n '1s/^\([0-9]*\)\..*/\1/p')
+EXTRAS = demo$(if $(DRIVER),$(shell [ $(DRIVER) -ge 580 ] && echo ,cuda13 || echo ,cuda12))
+
 $(VENV)/.demo: $(VENV)/bin/python pyproject.toml $(NATIVE)
-	$(BIN)/python -m pip install --quiet --editable '.[demo]'
+	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/bin/python pyproject.toml $(NATIVE)
