@@ -39,7 +39,7 @@ _OPERATORS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "sum over axis 0": lambda km, x: km.reduce(_Square(x, 256, 4), axis=0),
 }
 _QUICK: Final = ("2*x + 1",)
-_ROUNDS: Final = 3
+_ROUNDS: Final = 2
 
 
 # ----------------------------------------------------------------------------- the child process

@@ -7,6 +7,7 @@ torch has a function that does the same, its time is shown too; nothing is asked
 from __future__ import annotations
 
 import functools
+import importlib.util
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -57,6 +58,18 @@ def cases(budget: Budget) -> Iterator[_Pair]:
             continue
         size = example.small if budget.quick else example.large
         yield _Pair(kernels, forms, example, size)
+
+
+def _forms() -> Any:
+    """Return the examples' own `run.py`; a module of that name stands beside this one too."""
+    name = "kernels_in_python_run"
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / "run.py")
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    sys.modules[name] = made
+    spec.loader.exec_module(made)
+    return made
 
 
 class _Pair:

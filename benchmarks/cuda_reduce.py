@@ -120,12 +120,15 @@ def _triton(arrays: timing.Arrays) -> Any:
 
 
 def _cuda_compute(arrays: timing.Arrays) -> Any:
-    """The object form with its storage allocated before; its accumulator is of the start's type."""
+    """The object form, its storage allocated before; the start's type is that of the accumulator.
+
+    A half is summed as a half: it writes no float32 to an array of halves.
+    """
     module = peer("cuda.compute")
     if isinstance(module, str):
         return module
     torch, (x,), (out,) = timing.torch(), arrays.inputs, arrays.outputs
-    start = np.zeros(1, "f4" if x.dtype == torch.float16 else str(out.dtype).removeprefix("torch."))
+    start = np.zeros(1, str(out.dtype).removeprefix("torch."))
     op, stream = module.OpKind.PLUS, CurrentStream()
     reducer = module.make_reduce_into(d_in=x, d_out=out, op=op, h_init=start)
     call = partial(reducer, d_in=x, d_out=out, num_items=x.numel(), op=op, h_init=start,

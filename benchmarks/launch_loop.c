@@ -11,6 +11,7 @@ struct config {
 };
 
 /* Returns the seconds of `number` launches of a block of 32 threads, or -1 where one fails. */
+__attribute__((visibility("default")))
 double launch_loop(int (*launch)(const struct config*, void*, void**, void**), void* function,
                    void* stream, void** parameters, long number) {
   struct config config = {{1, 1, 1}, {32, 1, 1}, 0, stream, 0, 0};

@@ -271,3 +271,21 @@ def test_arrays_of_others_are_held_until_an_event(install):
     done.append(True)
     assert lifetimes.held() == 0
     assert gone() is None
+
+
+def test_structs_with_padding_are_known_by_their_description():
+    inner = np.dtype([("r", "u1"), ("n", "i2")], align=True)
+    kind = np.dtype([("flag", "?"), ("x", "f8"), ("part", inner)], align=True)
+    found = cuda.as_device_view(
+        SimpleNamespace(
+            __cuda_array_interface__={
+                "shape": (0,),
+                "typestr": kind.str,
+                "descr": kind.descr,
+                "data": (0, False),
+                "version": 3,
+            }
+        ),
+        "x",
+    )
+    assert found.dtype.to_numpy() == kind

@@ -247,7 +247,8 @@ def _of_interface(obj: Any, interface: Mapping[str, Any], where: str) -> DeviceV
     ptr, readonly = interface["data"]
     shape = tuple(int(n) for n in interface["shape"])
     fields = interface.get("descr") if interface["typestr"].startswith("|V") else None
-    described = np.dtype(fields) if fields else np.dtype(interface["typestr"])
+    # Unlike np.dtype, this takes fields without a name for what they are: padding.
+    described = np.lib.format.descr_to_dtype(fields or interface["typestr"])
     dtype = _element_type(described, where)
     strides = interface.get("strides")
     producer = interface.get("stream")
