@@ -17,7 +17,7 @@ def histogram(x, counts):
     for i in km.grid_range(x.size, unroll=8):
         value = x[i]
         if 0 <= value <= 1:
-            km.atomic.add(own, min(int(value * BINS), BINS - 1), 1)
+            km.atomic.add(own, min(km.int32(value * BINS), BINS - 1), 1)
     km.barrier()
     for b in km.block_range(BINS):
         if own[b]:

@@ -24,7 +24,7 @@ def nbody(bodies, acceleration, softening):
                 for c in km.static_range(4):
                     near[k, c] = bodies[at + k, c] if at + k < n else zero  # no mass, no pull
                 km.barrier()
-                for j in range(TILE):
+                for j in km.static_range(TILE, unroll=8):
                     dx, dy, dz = near[j, 0] - x, near[j, 1] - y, near[j, 2] - z
                     inverse = km.rsqrt(dx * dx + dy * dy + dz * dz + softening)
                     pull = near[j, 3] * inverse * inverse * inverse

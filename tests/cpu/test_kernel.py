@@ -27,4 +27,4 @@ def test_a_kernel_gives_the_values_of_numpy(case):
         if found.dtype.fields is not None or found.dtype.kind in "biu":
             np.testing.assert_array_equal(found, wanted)
         else:
-            np.testing.assert_allclose(found, wanted, rtol=case.rtol, atol=case.rtol * 0.1)
+            np.testing.assert_allclose(found, wanted, rtol=case.rtol, atol=case.rtol)

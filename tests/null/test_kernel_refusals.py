@@ -348,7 +348,7 @@ def k(x):
         for i in km.grid_range(len(x), step=2):
                                             ^
 
-hint: `km.grid_range` and `km.block_range` take `unroll=`
+hint: `unroll=` is the only one
 """,
     ),
     (

@@ -204,8 +204,6 @@ class KernelFunctionPrinter(FunctionPrinter):
         if not loop.plain:
             super()._for(loop)
             return
-        if loop.unroll:
-            self._emit("#pragma unroll" + (f" {loop.unroll}" if loop.unroll > 0 else ""))
         name = self.locals[loop.name]
         start, stop, step = (self._value(b).text for b in (loop.start, loop.stop, loop.step))
         self._counter += 1
@@ -217,6 +215,8 @@ class KernelFunctionPrinter(FunctionPrinter):
         if not isinstance(loop.step, (ir.Const, ir.Local, ir.Param)):
             self._emit(f"const {kind} step{tag} = {step};")
             step = f"step{tag}"
+        if loop.unroll:
+            self._emit("#pragma unroll" + (f" {loop.unroll}" if loop.unroll > 0 else ""))
         advance = f"++{name}" if step in ("1", "1L") else f"{name} += {step}"
         self._emit(f"for ({name} = {start}; {name} < {stop}; {advance}) {{")
         self._nested(loop.body)
@@ -264,7 +264,7 @@ class KernelFunctionPrinter(FunctionPrinter):
         return text
 
     def _atomic(self, statement: Atomic) -> str:
-        function = _ATOMIC_FUNCTIONS.get(statement.op, ATOMICS[statement.op].function)
+        function = ATOMICS[statement.op].function
         options = f"{statement.order}, {statement.scope}_scope"
         type_ = statement.place.type
         values = [self._stored(v, type_) for v in statement.values]
@@ -320,13 +320,6 @@ def _file_and_line(span: SourceSpan | None) -> tuple[str, str]:
     return json.dumps(span.filename), str(span.line)
 
 
-_ATOMIC_FUNCTIONS: Final = {
-    "add": "fetch_add",
-    "sub": "fetch_add",
-    "min": "fetch_min",
-    "max": "fetch_max",
-    "cas": "compare_exchange",
-}
 _PRINTED: Final = {
     "bool": '(({0}) ? "True" : "False")',
     "int": "(long long)({0})",

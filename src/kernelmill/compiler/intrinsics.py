@@ -421,7 +421,7 @@ EFFECTS: Final[dict[str, EffectRow]] = {row.name: row for row in _effect_rows()}
 
 @dataclass(frozen=True, slots=True)
 class AtomicRow:
-    """An atomic operation: its function in prims.cuh, how many values it takes, of which kinds."""
+    """An atomic operation: its function on a device, how many values it takes, of which kinds."""
 
     name: str
     function: str
@@ -435,15 +435,15 @@ _BIT_KINDS: Final[tuple[Kind, ...]] = ("bool", "int", "uint")
 ATOMICS: Final[dict[str, AtomicRow]] = {
     row.name: row
     for row in (
-        AtomicRow("add", "atomic_add", 1, _REAL_KINDS),
-        AtomicRow("sub", "atomic_add", 1, _REAL_KINDS),
-        AtomicRow("min", "atomic_min", 1, _REAL_KINDS),
-        AtomicRow("max", "atomic_max", 1, _REAL_KINDS),
-        AtomicRow("and_", "atomic_and", 1, _BIT_KINDS),
-        AtomicRow("or_", "atomic_or", 1, _BIT_KINDS),
-        AtomicRow("xor", "atomic_xor", 1, _BIT_KINDS),
-        AtomicRow("exch", "atomic_exchange", 1, _ALL_KINDS),
-        AtomicRow("cas", "atomic_compare_exchange", 2, _ALL_KINDS),
+        AtomicRow("add", "fetch_add", 1, _REAL_KINDS),
+        AtomicRow("sub", "fetch_add", 1, _REAL_KINDS),
+        AtomicRow("min", "fetch_min", 1, _REAL_KINDS),
+        AtomicRow("max", "fetch_max", 1, _REAL_KINDS),
+        AtomicRow("and_", "fetch_and", 1, _BIT_KINDS),
+        AtomicRow("or_", "fetch_or", 1, _BIT_KINDS),
+        AtomicRow("xor", "fetch_xor", 1, _BIT_KINDS),
+        AtomicRow("exch", "exchange_value", 1, _ALL_KINDS),
+        AtomicRow("cas", "compare_exchange", 2, _ALL_KINDS),
         AtomicRow("load", "atomic_load", 0, _ALL_KINDS),
         AtomicRow("store", "atomic_store", 1, _ALL_KINDS),
     )

@@ -95,8 +95,10 @@ def block_range(*extents: int, unroll: int = 1) -> Any:  # Any: as above
     _only_in_kernels("block_range")
 
 
-def static_range(*bounds: int) -> Any:  # Any: as above
+def static_range(*bounds: int, unroll: int = 0) -> Any:  # Any: as above
     """Loop as `range` does over bounds known when the kernel is compiled, unrolled.
+
+    `unroll` turns are written one behind the other, all of them by default.
 
     Examples
     --------

@@ -364,6 +364,9 @@ class _Narrower:
     def _cut(self, value: ir.Expr) -> ir.Expr:
         return ir.Cast(self._rebuilt(value), int32)
 
+    def _as_int32(self, value: ir.Expr) -> ir.Expr:
+        return self._rebuilt(value) if value.type == int32 else self.small(value)
+
     def _small_parts(self, args: tuple[ir.Expr, ...]) -> bool:
         return all(a.type == weak_int and _fits(self.ranges.of(a)) for a in args)
 
@@ -387,8 +390,8 @@ class _Narrower:
             return ir.Cast(made, weak_int)
         match node:
             case ir.Apply(op, args, type_) if type_ == bool_ and op in _COMPARED:
-                if self._small_parts(args):
-                    return ir.Apply(op, tuple(self.small(a) for a in args), bool_)
+                if all(a.type == int32 or self._small_parts((a,)) for a in args):
+                    return ir.Apply(op, tuple(map(self._as_int32, args)), bool_)
         return self._rebuilt(node)
 
     def _rebuilt(self, node: ir.Expr) -> ir.Expr:

@@ -70,7 +70,7 @@ def kernel_for(frame: Frame, node: ast.For, call: ast.Call, found: object, run: 
             call, f"`km.{name}` takes 1 to 3 integers", f"write `km.{name}(n)` or `km.{name}(n, m)`"
         )
     if name == "static_range":
-        return _static(frame, node, call, extents, run)
+        return _static(frame, node, call, extents, unroll, run)
     with frame.at(call):
         walks = make(frame, extents)
     if unroll and not walks[-1].unroll:
@@ -80,15 +80,13 @@ def kernel_for(frame: Frame, node: ast.For, call: ast.Call, found: object, run: 
 
 def _unroll(frame: Frame, call: ast.Call, name: str) -> int:
     """Return how many turns `unroll=` asks for, 0 where it is not given."""
-    allowed = ("unroll",) if name in ("grid_range", "block_range") else ()
+    allowed = () if name == "tile_range" else ("unroll",)
     for keyword in call.keywords:
         if keyword.arg not in allowed:
             raise frame.refusal(
                 keyword.value,
                 f"`km.{name}` takes no argument `{keyword.arg}`",
-                "`km.grid_range` and `km.block_range` take `unroll=`"
-                if allowed
-                else "leave it out",
+                "`unroll=` is the only one" if allowed else "leave it out",
             )
         value = evaluate_scalar(frame, keyword.value)
         if not isinstance(value, ir.Const) or type(value.value) is not int or value.value < 1:
@@ -283,8 +281,13 @@ def _along(frame: Frame, position: int, extent: ir.Expr, sides: list[int]) -> _W
 # ----------------------------------------------------------------------------- fixed bounds
 
 
-def _static(
-    frame: Frame, node: ast.For, call: ast.Call, given: list[ir.Expr], run: loops.Run
+def _static(  # noqa: PLR0917 - what a loop is made of
+    frame: Frame,
+    node: ast.For,
+    call: ast.Call,
+    given: list[ir.Expr],
+    unroll: int,
+    run: loops.Run,
 ) -> bool:
     """Repeat the body in the text where it indexes tuples, else unroll a loop."""
     numbers = [v.value for v in given if isinstance(v, ir.Const) and type(v.value) is int]
@@ -298,7 +301,7 @@ def _static(
         raise frame.refusal(call, "a step of zero", "use a positive or negative step")
     turns = range(*numbers)
     items: list[Value] = [frame.builder.const(i) for i in turns]
-    return loops.static(frame, node, call, items, run)
+    return loops.static(frame, node, call, items, run, unroll=unroll or -1)
 
 
 def _never(frame: Frame, extents: list[ir.Expr]) -> list[_Walk]:

@@ -83,7 +83,15 @@ def _range(frame: Frame, node: ast.For, call: ast.Call, run: Run) -> bool:
     return _counted(frame, node, node.target, call, bounds, run)
 
 
-def static(frame: Frame, node: ast.For, call: ast.Call, items: list[Value], run: Run) -> bool:
+def static(
+    frame: Frame,
+    node: ast.For,
+    call: ast.Call,
+    items: list[Value],
+    run: Run,
+    *,
+    unroll: int = -1,
+) -> bool:
     """Translate a loop over fixed integers: the body repeated in the text, or an unrolled loop."""
     if not isinstance(node.target, ast.Name) or _needs_text(frame, node, node.target):
         if len(items) > _UNROLL_LIMIT:
@@ -99,7 +107,7 @@ def static(frame: Frame, node: ast.For, call: ast.Call, items: list[Value], run:
     step = turns[1] - turns[0] if len(turns) > 1 else 1
     first = turns[0] if turns else 0
     bounds = (build.const(first), build.const(first + step * len(turns)), build.const(step))
-    return _counted(frame, node, node.target, call, bounds, run, unroll=-1)
+    return _counted(frame, node, node.target, call, bounds, run, unroll=unroll)
 
 
 def _counted(  # noqa: PLR0917 - what a loop is made of
