@@ -144,6 +144,27 @@ class FakeTensor:
         return self.conjugate
 
 
+class OldTensor(FakeTensor):
+    """A tensor of a torch without the table: methods tell of it."""
+
+    stream = 0
+
+    @property
+    def dtype(self):
+        return ("dtype", self.code, self.bits)
+
+    def data_ptr(self):
+        if self.broken:
+            raise RuntimeError("no memory")
+        return self.data + self.offset
+
+    def stride(self):
+        return tuple(self.strides)
+
+    def get_device(self):
+        return self.device_id if self.device_type == 2 else -1
+
+
 class OtherTensor(FakeTensor):
     """A library with the table and no more: strides may be absent."""
 
@@ -218,11 +239,20 @@ def register(module):
         is_conjugate=FakeTensor.is_conjugate,
     )
     module.cuda_library(OtherTensor, "exchange", api=ctypes.addressof(table(OtherTensor)))
+    module.cuda_library(
+        OldTensor,
+        "methods",
+        stream=lambda _: OldTensor.stream,
+        is_negative=OldTensor.is_negative,
+        is_conjugate=OldTensor.is_conjugate,
+        codes={("dtype", c, b): 256 * c + b for c, b in ((2, 32), (2, 64), (0, 32), (5, 64))},
+        methods=(OldTensor.data_ptr, OldTensor.stride, OldTensor.get_device),
+    )
     module.cuda_library(FakeCupy, "cupy", stream=lambda: FakeCupy.stream)
     module.cuda_library(FakeOwn, "own", stream=lambda _: FakeOwn.stream)
 
     def forget():
-        for cls in (FakeTensor, OtherTensor, FakeCupy, FakeOwn):
+        for cls in (FakeTensor, OldTensor, OtherTensor, FakeCupy, FakeOwn):
             module.cuda_library(cls, "none")
             cls.stream = 0
 

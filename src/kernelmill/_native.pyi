@@ -83,6 +83,8 @@ def cuda_library(
     stream: Callable[..., int] | None = None,
     is_negative: Callable[[Any], bool] | None = None,
     is_conjugate: Callable[[Any], bool] | None = None,
+    codes: dict[Any, int] | None = None,
+    methods: tuple[Callable[[Any], Any], ...] = (),
 ) -> None: ...
 def address(obj: object, writable: bool = False, /) -> Address: ...
 def call(

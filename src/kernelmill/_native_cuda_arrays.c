@@ -22,14 +22,16 @@ struct dl_exchange { /* DLPackExchangeAPI, version 1.3 */
     int (*current_stream)(int32_t device_type, int32_t device, void **out);
 };
 
-enum kind { EXCHANGE, TORCH, CUPY, OWN, NONE };
+enum kind { EXCHANGE, TORCH, METHODS, CUPY, OWN, NONE };
 
 struct library {
     PyObject *type;
     enum kind kind;
     const struct dl_exchange *api;
-    PyObject *stream;                   /* CUPY: () -> handle; OWN: (device) -> handle */
-    PyObject *is_negative, *is_conjugate; /* TORCH: methods of the type */
+    PyObject *stream; /* CUPY: () -> handle; OWN, METHODS: (device) -> handle */
+    PyObject *is_negative, *is_conjugate; /* TORCH, METHODS: methods of the type */
+    /* METHODS, for torch before 2.10: element type -> 256 * DLPack's code + bits; methods. */
+    PyObject *codes, *data_ptr, *stride, *get_device;
 };
 static struct library libraries[MAX_LIBRARIES];
 static int n_libraries;
@@ -60,20 +62,24 @@ static int intern_names(void) {
 /* cuda_library(type, kind, *, api=0, stream=None, is_negative=None, is_conjugate=None); the kind
  * "none" forgets the type. */
 PyObject *km_cuda_library(PyObject *module, PyObject *args, PyObject *kwargs) {
-    static char *keywords[] = {"type",        "kind",         "api", "stream",
-                               "is_negative", "is_conjugate", NULL};
-    static const char *const kinds[] = {"exchange", "torch", "cupy", "own", "none"};
+    static char *keywords[] = {"type",         "kind",  "api",     "stream", "is_negative",
+                               "is_conjugate", "codes", "methods", NULL};
+    static const char *const kinds[] = {"exchange", "torch", "methods", "cupy", "own", "none"};
     struct library made = {0};
     const char *kind;
     unsigned long long api = 0;
+    PyObject *methods = NULL;
     (void)module;
     if (intern_names() ||
-        !PyArg_ParseTupleAndKeywords(args, kwargs, "Os|$KOOO:cuda_library", keywords, &made.type,
-                                     &kind, &api, &made.stream, &made.is_negative,
-                                     &made.is_conjugate))
+        !PyArg_ParseTupleAndKeywords(args, kwargs, "Os|$KOOOO!O!:cuda_library", keywords,
+                                     &made.type, &kind, &api, &made.stream, &made.is_negative,
+                                     &made.is_conjugate, &PyDict_Type, &made.codes, &PyTuple_Type,
+                                     &methods) ||
+        (methods && !PyArg_ParseTuple(methods, "OOO", &made.data_ptr, &made.stride,
+                                      &made.get_device)))
         return NULL;
     int found = 0, at = 0;
-    while (found < 5 && strcmp(kind, kinds[found])) found++;
+    while (found <= NONE && strcmp(kind, kinds[found])) found++;
     made.kind = (enum kind)found;
     for (made.api = (const struct dl_exchange *)(uintptr_t)api; made.api && made.api->major != 1;)
         made.api = made.api->previous;
@@ -81,10 +87,11 @@ PyObject *km_cuda_library(PyObject *module, PyObject *args, PyObject *kwargs) {
     if (found == NONE && at < n_libraries) libraries[at] = libraries[--n_libraries];
     if (found == NONE) Py_RETURN_NONE;
     int exchanges = made.kind == EXCHANGE || made.kind == TORCH;
+    int lazy = made.kind == TORCH || made.kind == METHODS;
     if (found > NONE || !PyType_Check(made.type) ||
-        (exchanges && !(made.api && made.api->to_tensor)) ||
-        (!exchanges && !made.stream) ||
-        (made.kind == TORCH && !(made.is_negative && made.is_conjugate))) {
+        (exchanges && !(made.api && made.api->to_tensor)) || (!exchanges && !made.stream) ||
+        (lazy && !(made.is_negative && made.is_conjugate)) ||
+        (made.kind == METHODS && !(made.codes && made.get_device))) {
         PyErr_SetString(PyExc_ValueError, "cuda_library(): the arguments do not fit each other");
         return NULL;
     }
@@ -92,10 +99,9 @@ PyObject *km_cuda_library(PyObject *module, PyObject *args, PyObject *kwargs) {
         PyErr_Format(PyExc_ValueError, "cuda_library(): more than %d types", MAX_LIBRARIES);
         return NULL;
     }
-    Py_INCREF(made.type); /* for good, as the table is */
-    Py_XINCREF(made.stream);
-    Py_XINCREF(made.is_negative);
-    Py_XINCREF(made.is_conjugate);
+    PyObject *all[] = {made.type,  made.stream,   made.is_negative, made.is_conjugate,
+                       made.codes, made.data_ptr, made.stride,      made.get_device};
+    for (int i = 0; i < 8; i++) Py_XINCREF(all[i]); /* for good, as the table is */
     libraries[at] = made;
     n_libraries += at == n_libraries;
     Py_RETURN_NONE;
@@ -189,6 +195,42 @@ static int read_numbers(PyObject *object, PyObject *name, int64_t *to, int *coun
     return read;
 }
 
+/* The integer that a method returns. */
+static int call_int(PyObject *method, PyObject *object, int64_t *to) {
+    PyObject *value = PyObject_CallFunctionObjArgs(method, object, NULL);
+    *to = value ? (int64_t)PyLong_AsUnsignedLongLongMask(value) : 0;
+    Py_XDECREF(value);
+    if (!PyErr_Occurred()) return 1;
+    PyErr_Clear();
+    return 0;
+}
+
+static int see_by_methods(Slot *slot, PyObject *object, struct seen *s) {
+    const struct library *library = s->library;
+    int64_t pointer, device, code, shape[MAX_RANK], steps[MAX_RANK];
+    int n = 0;
+    if (is_true(PyObject_GetAttr(object, names.requires_grad)) ||
+        !call_int(library->get_device, object, &device) || device < 0 ||
+        !call_int(library->data_ptr, object, &pointer))
+        return 0;
+    PyObject *dtype = PyObject_GetAttr(object, names.dtype);
+    PyObject *known = dtype ? PyDict_GetItemWithError(library->codes, dtype) : NULL;
+    code = known ? PyLong_AsLongLong(known) : 0;
+    Py_XDECREF(dtype);
+    PyObject *strides = PyObject_CallFunctionObjArgs(library->stride, object, NULL);
+    int read = code && strides && read_numbers(object, names.shape, shape, &s->rank) &&
+               km_read_ints(strides, steps, steps + MAX_RANK, &n) && n == s->rank;
+    Py_XDECREF(strides);
+    if (!read) PyErr_Clear();
+    if (!read || (slot->type != Py_None && code != 256 * slot->code + slot->bits) ||
+        !is_plain(slot, library, object, (int)(code / 256)))
+        return 0;
+    s->data = (char *)(uintptr_t)pointer;
+    s->device = (int)device;
+    set_layout(s, code % 256 / 8, shape, steps, code % 256 / 8);
+    return 1;
+}
+
 static int see_cupy(const Slot *slot, PyObject *object, struct seen *s, enum mode mode) {
     uint64_t pointer, device;
     PyObject *memory = PyObject_GetAttr(object, names.data);
@@ -240,9 +282,11 @@ static int see_own(const Slot *slot, PyObject *object, struct seen *s) {
 int km_see(Slot *slot, PyObject *object, struct seen *s, enum mode mode, int device) {
     s->library = library_of(object);
     if (!s->library) return 0;
-    int fits = s->library->kind == CUPY  ? see_cupy(slot, object, s, mode)
-               : s->library->kind == OWN ? see_own(slot, object, s)
-                                         : see_exchanged(slot, object, s);
+    enum kind kind = s->library->kind;
+    int fits = kind == CUPY      ? see_cupy(slot, object, s, mode)
+               : kind == OWN     ? see_own(slot, object, s)
+               : kind == METHODS ? see_by_methods(slot, object, s)
+                                 : see_exchanged(slot, object, s);
     if (!fits || s->device != device || (slot->rank >= 0 && s->rank != slot->rank) ||
         (uintptr_t)s->data % (size_t)slot->alignment)
         return 0;
@@ -275,7 +319,7 @@ static int stream_of(const struct library *library, int device, uint64_t *stream
         return 1;
     }
     if (!library->stream) return 0;
-    PyObject *number = library->kind == OWN ? PyLong_FromLong(device) : NULL;
+    PyObject *number = library->kind == CUPY ? NULL : PyLong_FromLong(device);
     PyObject *answer = PyObject_CallFunctionObjArgs(library->stream, number, NULL);
     *stream = answer ? (uint64_t)PyLong_AsUnsignedLongLongMask(answer) : 0;
     Py_XDECREF(number);

@@ -25,7 +25,8 @@ DL_CUDA: Final = 2
 DL_COMPLEX: Final = 5
 DL_OPAQUE: Final = 255
 ANY, ALIKE, FIXED = range(3)
-KINDS: Final = ("exchange", "torch", "cupy", "own")
+KINDS: Final = ("exchange", "torch", "methods", "cupy", "own")
+LAZY: Final = ("torch", "methods")
 
 
 # ------------------------------------------------------------------------ libraries of arrays
@@ -57,6 +58,16 @@ class _Library:
     stream: Callable[..., int] | None
     is_negative: Callable[[Any], bool] | None
     is_conjugate: Callable[[Any], bool] | None
+    codes: dict[Any, int] | None
+    methods: tuple[Callable[[Any], Any], ...]
+
+    def is_lazy(self, obj: Any, code: int) -> bool:
+        """Whether a tensor stands for the negative or the conjugate of what its memory holds."""
+        if self.kind not in LAZY:
+            return False
+        assert self.is_negative is not None
+        assert self.is_conjugate is not None
+        return self.is_negative(obj) or (code == DL_COMPLEX and self.is_conjugate(obj))
 
 
 _LIBRARIES: Final[dict[type, _Library]] = {}
@@ -70,6 +81,8 @@ def cuda_library(
     stream: Callable[..., int] | None = None,
     is_negative: Callable[[Any], bool] | None = None,
     is_conjugate: Callable[[Any], bool] | None = None,
+    codes: dict[Any, int] | None = None,
+    methods: tuple[Callable[[Any], Any], ...] = (),
 ) -> None:
     """Tell of a type of arrays; the kind "none" forgets it."""
     if kind == "none":
@@ -84,12 +97,13 @@ def cuda_library(
         or not isinstance(type, _TYPE)
         or (exchanges and not (table is not None and table.to_tensor))
         or (not exchanges and stream is None)
-        or (kind == "torch" and not (is_negative and is_conjugate))
+        or (kind in LAZY and not (is_negative and is_conjugate))
+        or (kind == "methods" and not (codes and methods))
     ):
         raise ValueError("cuda_library(): the arguments do not fit each other")
     if type not in _LIBRARIES and len(_LIBRARIES) >= MAX_LIBRARIES:
         raise ValueError(f"cuda_library(): more than {MAX_LIBRARIES} types")
-    _LIBRARIES[type] = _Library(kind, table, stream, is_negative, is_conjugate)
+    _LIBRARIES[type] = _Library(kind, table, stream, is_negative, is_conjugate, codes, methods)
 
 
 _TYPE: Final = type
@@ -134,7 +148,8 @@ class ArraySlot:
         library = _LIBRARIES.get(type(obj))
         if library is None:
             return None
-        look = {"cupy": self._cupy, "own": self._own}.get(library.kind, self._exchanged)
+        looks = {"cupy": self._cupy, "own": self._own, "methods": self._by_methods}
+        look = looks.get(library.kind, self._exchanged)
         try:
             seen = look(obj, library, mode)
         except Exception:  # noqa: BLE001 - the general way says what is wrong
@@ -156,14 +171,9 @@ class ArraySlot:
     def _exchanged(self, obj: Any, library: _Library, _: int) -> Seen | None:
         tensor, api = DLTensor(), library.api
         assert api is not None
-        if library.kind == "torch":
-            assert library.is_negative is not None
-            if obj.requires_grad is True or library.is_negative(obj):
-                return None
-        if api.to_tensor(obj, tensor):
+        if library.kind == "torch" and obj.requires_grad is True:
             return None
-        conjugate = library.is_conjugate if tensor.code == DL_COMPLEX else None
-        if conjugate is not None and conjugate(obj):
+        if api.to_tensor(obj, tensor) or library.is_lazy(obj, tensor.code):
             return None
         unfit = tensor.device_type != DL_CUDA or tensor.lanes != 1 or tensor.ndim > MAX_RANK
         if unfit or (
@@ -180,6 +190,19 @@ class ArraySlot:
             shape,
             _c_order(shape, item) if steps is None else tuple(s * item for s in steps),
         )
+
+    def _by_methods(self, obj: Any, library: _Library, _: int) -> Seen | None:
+        data_ptr, stride, get_device = library.methods
+        device = get_device(obj)
+        if obj.requires_grad is True or device < 0:
+            return None
+        assert library.codes is not None
+        code, bits = divmod(library.codes[obj.dtype], 256)
+        unfit = self.dtype is not None and (code, bits) != (self.code, self.bits)
+        if unfit or len(obj.shape) > MAX_RANK or library.is_lazy(obj, code):
+            return None
+        strides = tuple(step * (bits // 8) for step in stride(obj))
+        return Seen(library, data_ptr(obj), device, tuple(obj.shape), strides)
 
     def _cupy(self, obj: Any, library: _Library, mode: int) -> Seen | None:
         memory = obj.data
@@ -251,4 +274,4 @@ def _current(library: _Library, device: int) -> int | None:
         return None if api.current_stream(DL_CUDA, device, handle) else handle.value or 0
     if library.stream is None:
         return None
-    return library.stream(device) if library.kind == "own" else library.stream()
+    return library.stream() if library.kind == "cupy" else library.stream(device)

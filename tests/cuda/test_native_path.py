@@ -13,8 +13,9 @@ from cuda_kernels import blocks
 from kernelmill import events
 from kernelmill.errors import ArgumentError, DeviceError
 from kernelmill.runtime import cuda
-from kernelmill.runtime.cuda import launches
+from kernelmill.runtime.cuda import launches, libraries
 from kernelmill.runtime.cuda.backend import CudaBackend
+from kernelmill.runtime.native import native
 
 pytestmark = pytest.mark.cuda
 
@@ -92,6 +93,26 @@ def test_scalars_and_captured_ones(library, only_native):
     for k in (3.0, -1.5):
         for value in (0.5, 7, np.float32(9)):
             same(get(km.transform((x, value), op)), X * np.float32(k) + np.float32(value))
+
+
+def test_a_torch_without_the_table_of_dlpack(torch, only_native, monkeypatch):
+    """Before 2.10, tensors are read by their methods."""
+    x, out = torch.as_tensor(X, device="cuda"), torch.zeros(X.shape, device="cuda")
+    plan = km.transform.plan(x, lambda v: v * 3, out=out)
+    with monkeypatch.context() as patch:
+        patch.setattr(libraries, "_exchange_table", lambda _: 0)
+        libraries._tell_torch(native(), None)
+    try:
+        only_native()
+        for _ in range(3):
+            assert plan(x, out=out) is out
+            same(out.cpu().numpy(), X * 3)
+            with torch.cuda.stream(torch.cuda.Stream()) as _:
+                plan(x, out=out)
+            torch.cuda.synchronize()
+    finally:
+        libraries._tell_torch(native(), None)
+    assert plan(x, out=out) is out
 
 
 def test_several_results_go_to_given_outputs(library, only_native):

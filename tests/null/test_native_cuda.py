@@ -23,6 +23,7 @@ from native_cuda_fixtures import (
     FakeCupy,
     FakeOwn,
     FakeTensor,
+    OldTensor,
     OtherTensor,
     register,
     table,
@@ -117,6 +118,15 @@ MISFITS = {
     "captures of another kind": (X, OUT, bytearray()),
     "another library's struct": (FakeOwn(0x1000, (5, 7), (255, 32), element=None), OUT),
     "an own array of another dtype": (FakeOwn(0x1000, (5, 7), F64), OUT),
+    "an old tensor of another dtype": (OldTensor(0x1000, (5, 7), dtype=F64), OUT),
+    "an old tensor of an unknown dtype": (OldTensor(0x1000, (5, 7), dtype=BOOL), OUT),
+    "an old tensor on the host": (OldTensor(0x1000, (5, 7), device_type=1), OUT),
+    "an old tensor on another device": (OldTensor(0x1000, (5, 7), device_id=1), OUT),
+    "an old tensor, turned": (OldTensor(0x1000, (5, 7), (1, 5)), OUT),
+    "an old tensor with a gradient": (OldTensor(0x1000, (5, 7), requires_grad=True), OUT),
+    "an old tensor, lazy": (OldTensor(0x1000, (5, 7), negative=True), OUT),
+    "an old tensor without memory": (OldTensor(0x1000, (5, 7), broken=True), OUT),
+    "an old tensor of nine dimensions": (OldTensor(0x1000, (1,) * 9), OUT),
     "CuPy's of another dtype": (FakeCupy(0x1000, (5, 7), F8), OUT),
     "CuPy's, turned": (FakeCupy(0x1000, (5, 7), F4, strides=(4, 20)), OUT),
     "CuPy's on another device": (FakeCupy(0x1000, (5, 7), F4, device=1), OUT),
@@ -149,6 +159,7 @@ MATCHES = {
     "0-d": (FakeTensor(0x1000, ()), FakeTensor(0x2000, ())),
     "an offset in bytes": (FakeTensor(0x0FF0, (5, 7), offset=0x10), OUT),
     "no strides": (OtherTensor(0x1000, (5, 7), strides=None), OUT),
+    "old tensors": (OldTensor(0x0FF0, (5, 7), offset=0x10), OldTensor(0x2000, (5, 7))),
     "CuPy": (FakeCupy(0x1000, (5, 7), F4), FakeCupy(0x2000, (5, 7), F4)),
     "an equal dtype that is another object": (FakeCupy(0x1000, (5, 7), np.dtype("=f4")), OUT),
     "own": (FakeOwn(0x1000, (5, 7)), FakeOwn(0x2000, (5, 7))),
@@ -168,11 +179,12 @@ def test_what_fits_is_launched(module, match):
 
 
 @MODULES
-def test_a_lazy_conjugate_is_left_to_the_general_way(module):
+@pytest.mark.parametrize("kind", [FakeTensor, OldTensor])
+def test_a_lazy_conjugate_is_left_to_the_general_way(module, kind):
     driver = Driver()
     slots = (array(16, dl=C64, size=8), array(24, dl=C64, size=8))
     launch = module.CudaLauncher(driver.addresses, 1, bytearray(256), (0,), slots, mode=ALIKE)
-    x, out = (FakeTensor(p, (4,), dtype=C64) for p in (0x1000, 0x2000))
+    x, out = (kind(p, (4,), dtype=C64) for p in (0x1000, 0x2000))
     assert launch(x, out) is True
     x.conjugate = True
     assert launch(x, out) is False
@@ -435,7 +447,7 @@ def test_a_struct_of_ctypes_is_a_scalar(module):
 
 
 @MODULES
-@pytest.mark.parametrize("kind", [FakeTensor, FakeCupy, FakeOwn])
+@pytest.mark.parametrize("kind", [FakeTensor, OldTensor, FakeCupy, FakeOwn])
 def test_shapes_and_strides_can_be_part_of_the_record(module, kind):
     driver = Driver(record=64)
     slots = (array(0, shape_at=8, strides_at=32, rank=2),)
@@ -557,6 +569,8 @@ def test_types_that_cannot_be_registered(module):
         ("exchange", {}),
         ("exchange", {"api": ctypes.addressof(old)}),
         ("torch", {"api": api}),
+        ("methods", {"stream": int}),
+        ("methods", {"stream": int, "is_negative": bool, "is_conjugate": bool}),
         ("cupy", {}),
         ("own", {}),
         ("numpy", {"stream": int}),

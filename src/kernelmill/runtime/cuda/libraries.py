@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from kernelmill.dtypes import SCALARS
 from kernelmill.runtime.cuda.stream import current_stream
 from kernelmill.runtime.memory import QUICK_TYPES
 from kernelmill.runtime.native import native
@@ -53,11 +54,30 @@ def _tell_torch(module: Any, _: object) -> None:  # Any: either module of the na
     torch = sys.modules["torch"]
     cls: Any = torch.Tensor
     QUICK_TYPES.add(cls)
+    lazy = {"is_negative": cls.is_neg, "is_conjugate": cls.is_conj}
     table = _exchange_table(cls)
     if table:  # torch 2.10 and later
-        module.cuda_library(
-            cls, "torch", api=table, is_negative=cls.is_neg, is_conjugate=cls.is_conj
-        )
+        module.cuda_library(cls, "torch", api=table, **lazy)
+        return
+    module.cuda_library(
+        cls,
+        "methods",
+        stream=torch._C._cuda_getCurrentRawStream,  # noqa: SLF001 - as in stream.py
+        codes=_torch_codes(torch),
+        methods=(cls.data_ptr, cls.stride, cls.get_device),
+        **lazy,
+    )
+
+
+def _torch_codes(torch: Any) -> dict[Any, int]:  # Any: a module; its element types
+    """Return DLPack's code and bits by torch's element types, as one number."""
+    found = {}
+    for dtype in SCALARS:
+        spelling = getattr(torch, dtype.name, None)
+        if spelling is not None:
+            code, bits = code_of(dtype)
+            found[spelling] = 256 * code + bits
+    return found
 
 
 def _tell_cupy(module: Any, _: object) -> None:  # Any: as above
