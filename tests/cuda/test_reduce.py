@@ -414,9 +414,10 @@ def test_graphs_beside_launches_on_other_streams(torch):
 def test_torchs_current_stream_and_types(torch):
     side = torch.cuda.Stream()
     x = torch.zeros(1 << 20, device="cuda")
+    km.reduce(x)
     torch.cuda.synchronize()
     with torch.cuda.stream(side):
-        torch.cuda._sleep(50_000_000)
+        torch.cuda._sleep(100_000_000)
         x.fill_(3)
         y = km.reduce(x)
         assert not side.query()

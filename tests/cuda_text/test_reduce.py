@@ -128,7 +128,9 @@ def test_transforms_structs_several_folds_and_starts_compile(device):
     [
         ((10,), None, ("rows", "teams", "256, 1")),
         ((1 << 12,), None, ("rows", "blocks", "256")),
-        ((1 << 20,), None, ("rows", "blocks", "512")),
+        ((1 << 14,), None, ("rows", "blocks", "1024")),
+        ((1 << 20,), None, ("rows", "blocks", "256")),
+        ((1 << 24,), None, ("rows", "blocks", "512")),
         ((1 << 18, 4), 1, ("rows", "teams", "256, 1")),
         ((1 << 18, 64), 1, ("rows", "teams", "256, 8")),
         ((100, 1 << 12), 1, ("rows", "blocks", "256")),
@@ -146,7 +148,7 @@ def test_pieces_depend_on_shape_and_chip_alone(device):
         km.reduce(np.zeros(1 << 22, "f4"))
     grids = [launch.grid for launch in device.launches]
     assert grids[1] == grids[2]
-    assert [g.blocks for g in grids] == [4, 512, 512, 64]
+    assert [g.blocks for g in grids] == [2, 256, 256, 32]
     for grid in grids:
         _, length, units, pieces, piece, _ = grid.numbers
         assert (units, length, grid.tickets) == (1, 1 << 22, 1)
@@ -155,7 +157,7 @@ def test_pieces_depend_on_shape_and_chip_alone(device):
 
 
 def test_small_arrays_take_one_block_and_no_scratch_memory(device):
-    for size in (1, 100, 4096, 8000):
+    for size in (1, 100, 4096, 16384):
         km.reduce(np.zeros(size, "f4"))
         grid = device.launches[-1].grid
         assert (grid.blocks, grid.parts, grid.tickets) == (1, 0, 0)

@@ -29,11 +29,15 @@ CHUNK: Final = 16384
 _RUN: Final = 16
 _WARP: Final = 32
 _PACKET: Final = 16
-# Threads of a block that several sequences share, or several columns; of one that has its own.
+# Threads of a block that several sequences share, or several columns.
 _SHARING: Final = 256
-_ALONE: Final = 512
-# Threads that a multiprocessor keeps.
-_RESIDENT: Final = 2048
+# Threads of a block that has a sequence, or a piece of it: the least that serve, and those of
+# pieces where the chip is not filled, and where it is.
+_ALONE: Final = (128, 256, 512, 1024)
+_FEW: Final = 256
+_MANY: Final = 512
+# Threads on a multiprocessor with which its loads are quickest.
+_RESIDENT: Final = 1024
 # The most packets of one thread, from where on a row has more threads; the most bytes of results
 # that a thread keeps, and a block exchanges.
 _MOST_PACKETS: Final = 32
@@ -41,9 +45,14 @@ _MOST_PACKETS: Final = 32
 _LINE: Final = 8
 _KEPT: Final = 64
 _EXCHANGED: Final = 32 << 10
+# Blocks on a multiprocessor, over all of which pieces are spread.
+_COLUMN_BLOCKS: Final = 4
+_ORDERED_BLOCKS: Final = 8
 # Bytes that a thread asks for at a time; the most neighbours, and bytes of values made of them.
-_ASKED: Final = 64
+_ASKED: Final = 128
 _HELD: Final = 16
+_LEAST_UNROLL: Final = 4
+_MOST_UNROLL: Final = 8
 _HELD_BYTES: Final = 256
 # Operands that are read for each element.
 _READ: Final = frozenset(("contiguous", "strided", "unaligned"))
@@ -128,7 +137,12 @@ def _packet(inputs: Sequence[tuple[int, Access]], state: int) -> int:
 def _unroll(packet: int, inputs: Sequence[tuple[int, Access]], state: int) -> int:
     """Return how many packets a thread asks for before it uses the first."""
     taken = sum(size for size, pattern in inputs if pattern in _READ)
-    most = min(_ASKED // max(1, packet * taken), _HELD_BYTES // (packet * state), 8)
+    most = min(
+        max(_LEAST_UNROLL, _HELD // packet),
+        _ASKED // max(1, packet * taken),
+        _HELD_BYTES // (packet * state),
+        _MOST_UNROLL,
+    )
     return 1 << (max(1, most).bit_length() - 1)
 
 
@@ -145,10 +159,11 @@ def _team(rows: int, packets: int, unroll: int, multiprocessors: int) -> int:
     threads = multiprocessors * _RESIDENT // max(1, rows)
     wanted = min(packets // unroll, max(threads, packets // _MOST_PACKETS))
     wanted = max(wanted, min(_LINE, packets // 2))
-    for team, most in ((1, 2), (8, 16), (_WARP, 128), (_SHARING, _SHARING)):
+    for team, most in ((1, 2), (8, 16), (_WARP, 2 * _WARP)):
         if wanted <= most:
             return team
-    return _ALONE
+    alone = next((team for team in _ALONE if wanted <= team), None)
+    return alone or (_MANY if wanted >= threads else _FEW)
 
 
 def _columns(
@@ -215,7 +230,7 @@ def _piece_of_rows(spread: Spread, units: int, length: int, multiprocessors: int
     if "tree" in spread.orders:
         return CHUNK * (spread.threads // _WARP)
     if spread.orders[0] == "ordered":
-        return _doubled(_RUN * spread.threads, units, length, 8 * multiprocessors)
+        return _doubled(_RUN * spread.threads, units, length, _ORDERED_BLOCKS * multiprocessors)
     step = spread.threads * spread.packet
     most = max(1, _RESIDENT // spread.threads * multiprocessors // max(1, units))
     pieces = max(1, min(length // (step * spread.unroll), most))
@@ -226,7 +241,7 @@ def _piece_of_columns(spread: Spread, units: int, length: int, multiprocessors: 
     beside = spread.threads // spread.team
     if "tree" in spread.orders:
         return CHUNK
-    most = 8 * multiprocessors
+    most = _COLUMN_BLOCKS * multiprocessors
     if spread.orders[0] == "ordered":
         return _doubled(_RUN * beside, units, length, most)
     pieces = max(1, min(length // (beside * spread.unroll * 2), most // max(1, units)))

@@ -109,7 +109,7 @@ struct columns : Pass {
     ((most = slots<J> > most ? slots<J> : most), ...);
     return most;
   }
-  static constexpr int M = most_slots(every_fold()), U = M > 4 ? M : 4;
+  static constexpr int M = most_slots(every_fold()), U = 8;
 
   template <int J>
   static KM_INL void feed(const bank& fold, state* acc, const state& value, int u, int v, bool seed) {

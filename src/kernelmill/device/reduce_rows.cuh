@@ -130,7 +130,7 @@ struct rows : Pass {
   }
   // The result of a chunk, for which a whole warp calls, in lane 0.
   static KM_INL state chunk_of(const call& c, const Map& map, const bank& fold, const place& row, i64 low, i64 high) {
-    constexpr int many = 8;
+    constexpr int many = 16;
     const int lane = (int)lane_id();
     state acc[2];
     bool seed = true;

@@ -71,55 +71,86 @@ struct tiles<transform<Op, in<I...>, out<O...>, Captured, Bytes, V, U>, Side> {
   static KM_INL void fill(const call& c, const tile& t, char* room) {
     if constexpr (A::pattern == transposed) {
       typedef typename A::type T;
-      T* to = (T*)(room + room_at(K));
       const int row = (int)threadIdx.x % Side, first = (int)threadIdx.x / Side;
-      const char* from = t.at[K] + row * A::size;
-      const i64 stride = c.strides[K][(int)c.ndim - 1];
-      KM_UNROLL_ALL
-      for (int j = 0; j < Side / step; j++) {
-        const int column = first + j * step;
-        if (row < t.rows && column < t.columns) to[column * pitch(A::size) + row] = element<T>::load(from + column * stride);
+      if (row >= t.rows) return;
+      T* to = (T*)(room + room_at(K)) + first * pitch(A::size) + row;
+      const i64 stride = c.strides[K][(int)c.ndim - 1], far = step * stride;
+      const char* from = t.at[K] + row * A::size + first * stride;
+      if (t.columns == Side) {
+        T some[Side / step];
+        KM_UNROLL_ALL
+        for (int j = 0; j < Side / step; j++, from += far) some[j] = element<T>::load(from);
+        KM_UNROLL_ALL
+        for (int j = 0; j < Side / step; j++) to[j * step * pitch(A::size)] = some[j];
+      } else {
+        _Pragma("unroll 1") for (int column = first; column < t.columns; column += step, from += far) {
+          *to = element<T>::load(from);
+          to += step * pitch(A::size);
+        }
       }
     }
   }
-  // One column of an operand in rows `first`, `first` + step ... of the tile, the last one again where there are no more.
+
+  // What a thread has of each operand: a column of the tile, from its first row on.
+  struct lane {
+    char* at[operands];
+    i64 far[operands];  // from one of its rows to the next
+  };
   template <class A, int K>
-  static KM_INL batch<typename A::type, many> take(const call& c, const tile& t, const char* room, int column, int first) {
+  static KM_INL batch<typename A::type, many> take(const call& c, const lane& l, const char* room, int column, int first, int left) {
     typedef typename A::type T;
     batch<T, many> taken;
-    const int last = (int)c.ndim - 1;
+    const T* tile = (const T*)(room + room_at(K)) + column * pitch(A::size) + first;
     KM_UNROLL_ALL
     for (int n = 0; n < many; n++) {
-      const int row = smaller(first + n * step, t.rows - 1);
+      if (n > 0 && n >= left) {  // once more the last one that is there
+        taken.item[n] = taken.item[n - 1];
+        continue;
+      }
       if constexpr (A::pattern == transposed)
-        taken.item[n] = ((const T*)(room + room_at(K)))[column * pitch(A::size) + row];
+        taken.item[n] = tile[n * step];
       else if constexpr (A::pattern == by_value)
         taken.item[n] = element<T>::load(c.captures + run_type::value_at(K));
       else
-        taken.item[n] = A::access::load(t.at[K] + row * c.strides[K][last - 1] + column * c.strides[K][last]);
+        taken.item[n] = A::access::load(l.at[K] + n * l.far[K]);
     }
     return taken;
   }
   template <class A, int K>
-  static KM_INL void put(const call& c, const tile& t, int column, int first, const batch<typename A::type, many>& made) {
-    const int last = (int)c.ndim - 1;
+  static KM_INL void put(const lane& l, int left, const batch<typename A::type, many>& made) {
     KM_UNROLL_ALL
-    for (int n = 0; n < many; n++) {
-      const int row = first + n * step;
-      if (row < t.rows)
-        A::access::store(t.at[K] + row * c.strides[K][last - 1] + column * c.strides[K][last], made.item[n]);
-    }
+    for (int n = 0; n < many; n++)
+      if (n < left) A::access::store(l.at[K] + n * l.far[K], made.item[n]);
   }
   template <int... K, int... J>
-  static KM_INL void work(const call& c, const Op& op, const tile& t, char* room, indices<K...>, indices<J...> each) {
+  static KM_INL void apply(const call& c, const Op& op, const lane& l, const char* room, int column, int first, int left,
+                           indices<K...>, indices<J...> each) {
+    run_type::template apply_and_put<many>(
+        op, [&](const batch<typename O::type, many>&... made) { (put<O, inputs + J>(l, left, made), ...); }, each,
+        batch<typename O::type, many>()..., take<I, K>(c, l, room, column, first, left)...);
+  }
+  template <int... K>
+  static KM_INL void work(const call& c, const Op& op, const tile& t, char* room, indices<K...> each) {
     (fill<I, K>(c, t, room), ...);
     block_barrier();
-    const int column = (int)threadIdx.x % Side;
-    _Pragma("unroll 2") for (int first = (int)threadIdx.x / Side; first < t.rows; first += step * many) {
-      if (column < t.columns)
-        run_type::template apply_and_put<many>(
-            op, [&](const batch<typename O::type, many>&... made) { (put<O, inputs + J>(c, t, column, first, made), ...); },
-            each, batch<typename O::type, many>()..., take<I, K>(c, t, room, column, first)...);
+    const int column = (int)threadIdx.x % Side, last = (int)c.ndim - 1;
+    int first = (int)threadIdx.x / Side;
+    if (column < t.columns) {
+      lane l;
+      KM_UNROLL_ALL
+      for (int k = 0; k < operands; k++) {
+        l.far[k] = step * c.strides[k][last - 1];
+        l.at[k] = t.at[k] + first * c.strides[k][last - 1] + column * c.strides[k][last];
+      }
+      _Pragma("unroll 1") for (; first < t.rows; first += step * many) {
+        const int left = t.rows == Side ? many : (t.rows - first + step - 1) / step;
+        if (left >= many)
+          apply(c, op, l, room, column, first, many, each, typename run_type::every_output());
+        else
+          apply(c, op, l, room, column, first, left, each, typename run_type::every_output());
+        KM_UNROLL_ALL
+        for (int k = 0; k < operands; k++) l.at[k] += many * l.far[k];
+      }
     }
     block_barrier();
   }
@@ -130,7 +161,7 @@ struct tiles<transform<Op, in<I...>, out<O...>, Captured, Bytes, V, U>, Side> {
     i64 count = ceil_div(c.shape[last], Side) * ceil_div(c.shape[last - 1], Side);
     for (int d = 0; d < last - 1; d++) count *= c.shape[d];
     _Pragma("unroll 1") for (i64 index = blockIdx.x; index < count; index += gridDim.x)
-      work(c, op, locate(c, index), room, typename run_type::every_input(), typename run_type::every_output());
+      work(c, op, locate(c, index), room, typename run_type::every_input());
   }
 };
 
