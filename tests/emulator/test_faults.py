@@ -70,8 +70,10 @@ FAULTS = {
     "halves_wait": (
         (),
         {},
-        "deadlock in block (0, 0, 0): of 32 threads 16 wait at a block barrier, 16 wait in a warp "
-        "operation",
+        (
+            "deadlock in block (0, 0, 0): of 32 threads 16 wait at a block barrier, 16 wait in a warp "
+            "operation"
+        ),
     ),
     "wrong_mask": ((), {}, "calls a warp operation with mask 0x0000ff00, which does not name it"),
     "two_operations": ((), {}, "is in another warp operation than the lanes that wait"),

@@ -136,7 +136,7 @@ KERNEL void divided_warp(const int* x, int* out) {
   else out[t] = (int)__ballot_sync(0x55555000u, x[t] > 50);
 }
 KERNEL void partial_warp(const int* x, int* out) {
-  out[threadIdx.x] = __shfl_down_sync(FULL, x[threadIdx.x], 1) + __popc(__activemask() & 0);
+  out[threadIdx.x] = __shfl_xor_sync(threadIdx.x < 32 ? FULL : 0xffu, x[threadIdx.x], 1);
 }
 KERNEL void warp_sums(const float* x, float* out) {
   float v = x[blockIdx.x * blockDim.x + threadIdx.x];

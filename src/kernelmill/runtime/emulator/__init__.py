@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from kernelmill.runtime.emulator.backend import EmulatorBackend
     from kernelmill.runtime.emulator.program import EmulatedCode, EmulatedKernel, compile_emulated
-    from kernelmill.runtime.emulator.programs import run_program
+    from kernelmill.runtime.emulator.programs import ProgramRun, run_program
+    from kernelmill.runtime.emulator.reports import Report, SanitizerError
+    from kernelmill.runtime.emulator.sanitizer import Sanitizer, current_sanitizer, sanitized
     from kernelmill.runtime.emulator.schedule import Schedule, current_schedule, scheduled
     from kernelmill.runtime.emulator.templates import emulator_headers
 
@@ -20,18 +22,26 @@ __all__ = [
     "EmulatedCode",
     "EmulatedKernel",
     "EmulatorBackend",
+    "ProgramRun",
+    "Report",
+    "Sanitizer",
+    "SanitizerError",
     "Schedule",
     "compile_emulated",
+    "current_sanitizer",
     "current_schedule",
     "emulator_headers",
     "run_program",
+    "sanitized",
     "scheduled",
 ]
 
 _HOMES: Final = {
     "backend": ("EmulatorBackend",),
     "program": ("EmulatedCode", "EmulatedKernel", "compile_emulated"),
-    "programs": ("run_program",),
+    "programs": ("ProgramRun", "run_program"),
+    "reports": ("Report", "SanitizerError"),
+    "sanitizer": ("Sanitizer", "current_sanitizer", "sanitized"),
     "schedule": ("Schedule", "current_schedule", "scheduled"),
     "templates": ("emulator_headers",),
 }

@@ -13,7 +13,9 @@ from kernelmill.errors import ArgumentError, DTypeError
 from kernelmill.runtime.memory import as_view
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    from kernelmill.runtime.memory import View
 
 __all__ = ["Packed", "Parameter", "pack"]
 
@@ -52,11 +54,14 @@ def _spelled(kind: int, size: int) -> str:
 
 
 class Packed:
-    """The arguments of one launch in memory; holds the arrays as long as it lives."""
+    """The arguments of one launch in memory; holds the arrays as long as it lives.
 
-    __slots__ = ("_bytes", "addresses", "held", "spans")
+    `views` are the arrays, by the number of their argument.
+    """
 
-    def __init__(self, values: Sequence[bytes], held: Sequence[object]) -> None:
+    __slots__ = ("_bytes", "addresses", "values", "views")
+
+    def __init__(self, values: Sequence[bytes], views: Mapping[int, View]) -> None:
         offsets, at = [], 0
         for value in values:
             offsets.append(at)
@@ -67,7 +72,12 @@ class Packed:
         for offset, value in zip(offsets, values, strict=True):
             ctypes.memmove(base + offset, value, len(value))
         self.addresses = [base + offset for offset in offsets]
-        self.held = held
+        self.values, self.views = list(values), views
+
+    def update(self, index: int, value: bytes) -> None:
+        """Replace the bytes of an argument; as many as it has."""
+        self.values[index] = value
+        ctypes.memmove(self.addresses[index], value, len(value))
 
 
 def pack(kernel: str, args: Sequence[object], parameters: Sequence[Parameter]) -> Packed:
@@ -99,17 +109,18 @@ def pack(kernel: str, args: Sequence[object], parameters: Sequence[Parameter]) -
             f"kernel {kernel!r} takes {len(parameters)} arguments, not {len(args)}",
             hint=f"types: {types}",
         )
-    held: list[object] = []
-    values = [
-        _value(value, wanted, f"argument {index} of kernel {kernel!r}", held)
-        for index, (value, wanted) in enumerate(zip(args, parameters, strict=True))
-    ]
-    return Packed(values, held)
+    views: dict[int, View] = {}
+    values = []
+    for index, (value, wanted) in enumerate(zip(args, parameters, strict=True)):
+        where = f"argument {index} of kernel {kernel!r}"
+        if wanted.kind == POINTER:
+            values.append(_pointer(value, wanted, where, index, views))
+        else:
+            values.append(_value(value, wanted, where))
+    return Packed(values, views)
 
 
-def _value(value: Any, wanted: Parameter, where: str, held: list[object]) -> bytes:
-    if wanted.kind == POINTER:
-        return _pointer(value, wanted, where, held)
+def _value(value: Any, wanted: Parameter, where: str) -> bytes:
     if isinstance(value, np.generic) and not isinstance(value, np.void):
         return _strong(value, wanted, where)
     if isinstance(value, (bool, int, float, complex)):
@@ -141,7 +152,9 @@ def _struct_bytes(value: Any, wanted: Parameter, where: str) -> bytes:
     )
 
 
-def _pointer(value: Any, wanted: Parameter, where: str, held: list[object]) -> bytes:
+def _pointer(
+    value: Any, wanted: Parameter, where: str, index: int, views: dict[int, View]
+) -> bytes:
     if value is None:
         return bytes(8)
     if type(value) is int:
@@ -160,7 +173,7 @@ def _pointer(value: Any, wanted: Parameter, where: str, held: list[object]) -> b
             hint="declare the parameter `const`, or pass a copy",
         )
     _check_elements(np.dtype(view.dtype.to_numpy()), wanted, where)
-    held.append(view)
+    views[index] = view
     return view.ptr.to_bytes(8, "little")
 
 

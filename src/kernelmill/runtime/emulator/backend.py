@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import ctypes
 import math
-import struct
 import threading
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from kernelmill.runtime.backend import Kernel
+from kernelmill.runtime.cuda.records import SLOT, layout_of, write
+from kernelmill.runtime.emulator.arguments import Packed
 from kernelmill.runtime.emulator.build import Request, build_program
 from kernelmill.runtime.emulator.launches import start
 from kernelmill.runtime.emulator.program import EmulatedCode, EmulatedKernel
+from kernelmill.runtime.emulator.sanitizer import Given, current_sanitizer, run_job
 from kernelmill.runtime.emulator.templates import emulator_headers
+from kernelmill.runtime.memory import View, as_view
 
 if TYPE_CHECKING:
     from kernelmill.runtime.backend import (
@@ -25,19 +29,20 @@ if TYPE_CHECKING:
         Launcher,
         Target,
     )
+    from kernelmill.runtime.cuda.records import Layout
 
 __all__ = ["EmulatorBackend"]
 
 # The kernel that a generated text defines.
 _ENTRY: Final = "km_kernel"
-# These stand in the templates as well.
+# This stands in device/transform.cuh as well.
 _THREADS: Final = 128
-_DIMS: Final = 8
-_SLOT: Final = 16
 # Blocks of a launch; beyond, they take several tiles each.
 _MOST_BLOCKS: Final = 1 << 30
 _TICKET: Final = 4
+_ALLOCATION: Final = 256
 _NO_NUMBERS: Final[tuple[int, ...]] = ()
+_NO_VIEWS: Final[tuple[View, ...]] = ()
 _LOCK: Final = threading.Lock()
 
 
@@ -65,10 +70,9 @@ class EmulatorBackend:
         name = f"{source.name}.cu"
         # No contraction: the bits are those of the CPU.
         request = Request(source.text, name, emulator_headers(), contract=False)
-        return EmulatedCode(name, build_program(request)).get_kernel(_ENTRY)
+        return EmulatedCode(request, build_program(request)).get_kernel(_ENTRY)
 
-    @staticmethod
-    def launch(kernel: Kernel, launch: Launch) -> None:
+    def launch(self, kernel: Kernel, launch: Launch) -> None:
         """Run a kernel to its end.
 
         Raises
@@ -79,22 +83,36 @@ class EmulatorBackend:
             The kernel trapped or came to a standstill.
         """
         elements = math.prod(launch.shape)
-        grid, extra = launch.grid, _NO_NUMBERS
+        grid, numbers, scratch = launch.grid, _NO_NUMBERS, _NO_VIEWS
         if grid is None:
             blocks, threads = min(-(-elements // kernel.source.tile), _MOST_BLOCKS), _THREADS
         else:
-            blocks, threads = grid.blocks, grid.threads
-            parts = ctypes.create_string_buffer(grid.parts + 256)
-            tickets = ctypes.create_string_buffer(grid.tickets * _TICKET + 256)
-            extra = (_aligned(parts), _aligned(tickets), *grid.numbers)
-        record = _record(kernel.source, launch, elements, extra)
-        start(
-            kernel.source.name,
-            kernel.entry,
-            [_aligned(record)],
-            (blocks, 1, 1),
-            (threads, 1, 1),
+            blocks, threads, numbers = grid.blocks, grid.threads, grid.numbers
+            scratch = (_zeros(grid.parts + 1), _zeros(_TICKET * grid.tickets + 1))
+        record, layout = _record(kernel.source, launch, scratch, numbers)
+        packed = Packed([bytes(record)], {})
+        where = (blocks, 1, 1), (threads, 1, 1)
+        sanitizer = current_sanitizer()
+        if sanitizer is None:
+            start(kernel.source.name, kernel.entry, packed.addresses, *where)
+            return
+        given = [
+            (Given(_called(i, view), view), layout.pointers_at + 8 * i)
+            for i, view in enumerate(launch.views)
+            if i not in kernel.source.by_value
+        ]
+        given += [
+            (Given(name, view), layout.extra_at + 8 * i)
+            for i, (name, view) in enumerate(zip(("parts", "tickets"), scratch, strict=False))
+        ]
+        job = self._loaded[kernel.source.text].code.job(
+            _ENTRY,
+            packed.values,
+            [(0, at, place, 0) for place, (_, at) in enumerate(given)],
+            [array for array, _ in given],
+            *where,
         )
+        run_job(job, sanitizer)
 
     def launcher(self, kernel: Kernel, direct: Direct) -> Launcher | None:
         """Return None: every launch takes the general way."""
@@ -103,33 +121,29 @@ class EmulatorBackend:
         """Return None, as there is no launcher."""
 
 
-def _aligned(buffer: ctypes.Array[ctypes.c_char]) -> int:
-    """Return the first address in a buffer that is a multiple of 256, as allocations of CUDA."""
-    return -(-ctypes.addressof(buffer) // 256) * 256
+def _called(number: int, view: View) -> str:
+    """Return the name of an operand in reports."""
+    return f"operand {number} ({view.dtype})"
+
+
+def _zeros(nbytes: int) -> View:
+    """Return scratch memory, aligned as allocations of CUDA are."""
+    raw = np.zeros(nbytes + _ALLOCATION, np.uint8)
+    start_at = -raw.ctypes.data % _ALLOCATION
+    return as_view(raw[start_at : start_at + nbytes], "scratch")
 
 
 def _record(
-    source: KernelSource, launch: Launch, elements: int, extra: tuple[int, ...]
-) -> ctypes.Array[ctypes.c_char]:
-    """Return the call record of the templates: scalars, addresses, shape, strides, what follows."""
+    source: KernelSource, launch: Launch, scratch: tuple[View, ...], numbers: tuple[int, ...]
+) -> tuple[bytearray, Layout]:
+    """Return the call record of the templates, and where its parts lie."""
     slots = [
-        ctypes.string_at(view.ptr, view.dtype.itemsize).ljust(_SLOT, b"\0")
+        ctypes.string_at(view.ptr, view.dtype.itemsize).ljust(SLOT, b"\0")
         for view in (launch.views[i] for i in source.by_value)
     ]
     block = launch.captures + b"".join(slots)
-    packed = _packer(max(len(block), _SLOT), len(launch.pointers), len(extra))
-    rank = len(launch.shape)
-    rest = (0,) * (_DIMS - rank)
-    numbers = [elements, rank, *launch.shape, *rest]
-    for strides in launch.strides:
-        numbers += strides
-        numbers += rest
-    made = ctypes.create_string_buffer(packed.size + 512)
-    offset = _aligned(made) - ctypes.addressof(made)
-    packed.pack_into(made, offset, block, *launch.pointers, *numbers, *extra)
-    return made
-
-
-@lru_cache(maxsize=1024)
-def _packer(room: int, operands: int, extra: int) -> struct.Struct:
-    return struct.Struct(f"<{room}s{operands}Q{2 + _DIMS + _DIMS * operands + extra}q")
+    extra = (*(view.ptr for view in scratch), *numbers)
+    layout = layout_of(len(block), len(launch.pointers), len(extra))
+    record = bytearray(layout.size)
+    write(record, block, launch.pointers, launch.shape, launch.strides, extra=extra)
+    return record, layout

@@ -24,6 +24,7 @@ T* array_of(usize count) {
 }
 
 inline void free_block(Block* b) {
+  checks::drop_block(b);
   munmap(b->stacks, b->stack_bytes);
   free(b->dynamic);
   free(b->threads);
@@ -107,6 +108,33 @@ inline void permute_start(Block* b, i32 order) {
   }
 }
 
+// The thread-local variables of the kernel's module on this OS thread: there lies what is `__shared__`.
+struct Image {
+  const void* inside;
+  char* low;
+  usize size;
+};
+
+inline Image image_of(const Body* body) {
+  Image image = {body->anchor(), nullptr, 0};
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* given) {
+        Image* wanted = (Image*)given;
+        for (int i = 0; i < info->dlpi_phnum; i++) {
+          if (info->dlpi_phdr[i].p_type != PT_TLS || !info->dlpi_tls_data) continue;
+          const usize size = info->dlpi_phdr[i].p_memsz;
+          if ((usize)((const char*)wanted->inside - (char*)info->dlpi_tls_data) < size) {
+            wanted->low = (char*)info->dlpi_tls_data;
+            wanted->size = size;
+            return 1;
+          }
+        }
+        return 0;
+      },
+      &image);
+  return image;
+}
+
 inline void begin(Block* b, Launch* launch, const Body* body, i64 number) {
   b->launch = launch;
   b->body = body;
@@ -128,6 +156,10 @@ inline void begin(Block* b, Launch* launch, const Body* body, i64 number) {
   here.polled = nullptr;
   here.slow = b->slow = false;
   b->runnable.head = b->runnable.count = 0;
+  if (checks::always_slow) {
+    const Image image = image_of(body);
+    checks::begin_block(b, image.low, image.size);
+  }
   if (b->permuted || checks::always_slow) go_slow(b, 0);
   b->place = here;
 }
@@ -153,6 +185,18 @@ inline const char* name_of(State state) {
   return names[state];
 }
 
+// Makes a thread that waits the current place, and returns where it does: one at a barrier rather than others.
+inline const void* show_waiting(Block* b) {
+  const ThreadState* shown = nullptr;
+  static const State order[] = {ready, at_transaction, at_grid_sync, in_warp_operation, at_barrier};
+  for (State state : order)
+    for (u32 i = b->count; i-- > 0;)
+      if (b->threads[i].state == state) shown = &b->threads[i];
+  km_emu_here.block = b->place.block;
+  if (shown) km_emu_here.thread = shown->index;
+  return shown ? shown->caller : nullptr;
+}
+
 inline void report_stuck(Block* b, const char* what) {
   u32 seen[state_count] = {};
   for (u32 i = 0; i < b->count; i++) seen[b->threads[i].state]++;
@@ -165,6 +209,7 @@ inline void report_stuck(Block* b, const char* what) {
     used += snprintf(text + used, sizeof text - (usize)used, "%s%u %s", separator, seen[s], name_of((State)s));
     separator = ", ";
   }
+  checks::report_standstill(b, what, show_waiting(b), text);
   record(b->launch, stuck, text);
   b->abandoned = true;
 }
@@ -193,6 +238,7 @@ inline void run_block(Block* b, Launch* launch) {
       b->abandoned = true;
       return;
     }
+    if (checks::is_endless()) return report_stuck(b, endless);
     sched_yield();  // what it waits for may come from a block on another OS thread
     if (!since || progress != b->progress) since = seconds(), progress = b->progress;
     if (seconds() - since > launch->schedule.patience) return report_stuck(b, endless);
@@ -213,33 +259,6 @@ inline void run_tickets(Work* work) {
 }
 
 // ---- many blocks in turn ------------------------------------------------------------------------------------------------
-
-// The thread-local variables of the kernel's module on this OS thread: there lies what is `__shared__`.
-struct Image {
-  const void* inside;
-  char* low;
-  usize size;
-};
-
-inline Image image_of(const Body* body) {
-  Image image = {body->anchor(), nullptr, 0};
-  dl_iterate_phdr(
-      [](dl_phdr_info* info, size_t, void* given) {
-        Image* wanted = (Image*)given;
-        for (int i = 0; i < info->dlpi_phnum; i++) {
-          if (info->dlpi_phdr[i].p_type != PT_TLS || !info->dlpi_tls_data) continue;
-          const usize size = info->dlpi_phdr[i].p_memsz;
-          if ((usize)((const char*)wanted->inside - (char*)info->dlpi_tls_data) < size) {
-            wanted->low = (char*)info->dlpi_tls_data;
-            wanted->size = size;
-            return 1;
-          }
-        }
-        return 0;
-      },
-      &image);
-  return image;
-}
 
 struct Crowd {
   Work* work;
@@ -281,6 +300,7 @@ struct Crowd {
     return started == work->blocks;
   }
   void open_grid() {
+    checks::grid_opened(blocks, live);
     for (i64 i = 0; i < live; i++) {
       Block* b = blocks[i];
       b->at_grid = false;
@@ -311,6 +331,7 @@ inline bool advance(Crowd& crowd, i64 which, i64& quiet, double& since) {
     }
   }
   if (b->at_grid && crowd.all_at_grid()) crowd.open_grid();
+  if (quiet > 2 * crowd.live && quiet % crowd.live == 0 && checks::is_endless()) report_stuck(b, endless);
   if (quiet > 2 * crowd.live && seconds() - since > launch->schedule.patience) report_stuck(b, endless);
   return !stopped(launch);
 }

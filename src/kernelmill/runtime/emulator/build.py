@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from kernelmill import events
 from kernelmill.cache import Bundle, EntryPoint, Image, default_cache, digest
 from kernelmill.config import get_config
-from kernelmill.errors import CompileError, DeviceError
+from kernelmill.errors import CompileError, DeviceError, ToolchainError
 from kernelmill.runtime.emulator.sources import HERE, SHIMS, emulator_digest, gather
 from kernelmill.toolchain import compile_shared, find_host_compiler, toolchain_identity
 from kernelmill.toolchain.includes import included
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kernelmill.runtime.emulator.rewrite import KernelName
     from kernelmill.toolchain import HostCompiler
 
-__all__ = ["Request", "build_program", "load_runtime", "runtime_flags"]
+__all__ = ["Built", "Request", "build_program", "build_runtime", "load_runtime"]
 
 _TARGET: Final = "emulator"
 # -O2: kernels are tested here, not timed. Integers wrap as on the chip, also where C++ leaves it
@@ -44,7 +44,24 @@ _KERNEL_FLAGS: Final = (
 _SPIN_FLAGS: Final = ("-fsanitize-coverage=trace-pc", "-DKM_EMU_SPIN")
 # The loader finds `main` among the symbols of the library.
 _PROGRAM_FLAGS: Final = ("-fvisibility=default",)
+# The hooks are the runtime's own, so the libraries of the compiler's sanitizers are kept out. Lines
+# must stay what they are: nothing is merged across them.
+_SANITIZER_FLAGS: Final = (
+    "-O1",
+    "-gdwarf-4",
+    "-fsanitize=thread,bounds,alignment",
+    "--param=tsan-distinguish-volatile=1",
+    "-fno-crossjumping",
+    "-fno-tree-tail-merge",
+    "-DKM_EMU_SANITIZER",
+    "-nodefaultlibs",
+    "-lstdc++",
+    "-lgcc_s",
+    "-lgcc",
+    "-lc",
+)
 _RUNTIME_FLAGS: Final = ("-O2", "-Wl,-z,nodelete")
+_SANITIZER_RUNTIME_FLAGS: Final = (*_RUNTIME_FLAGS, "-DKM_EMU_SANITIZER", "-lstdc++")
 _LOCK: Final = threading.Lock()
 _NONE: Final[Mapping[str, str]] = {}
 
@@ -71,6 +88,8 @@ class Request:
         Whether it is a program with a `main` of its own.
     std
         The C++ standard.
+    sanitize
+        Whether each access calls the runtime that looks on.
     """
 
     text: str
@@ -82,6 +101,7 @@ class Request:
     expressions: tuple[str, ...] = ()
     program: bool = False
     std: str = "c++17"
+    sanitize: bool = False
 
     def __post_init__(self) -> None:
         if self.headers is None:
@@ -92,15 +112,20 @@ class Request:
         contract = "-ffp-contract=fast" if self.contract else "-ffp-contract=off"
         macro = ("-DKM_EMU_CONTRACT",) if self.contract else ()
         program = _PROGRAM_FLAGS if self.program else ()
-        return (*_KERNEL_FLAGS, f"-std={self.std}", contract, *macro, *program)
+        checked = _SANITIZER_FLAGS if self.sanitize else ()
+        return (*_KERNEL_FLAGS, f"-std={self.std}", contract, *macro, *program, *checked)
 
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A library in the cache: where it is, and which function of it starts which kernel."""
+    """A library in the cache: where it is, and which function of it starts which kernel.
+
+    `parameters` are the names of the parameters of each.
+    """
 
     path: Path
     numbers: Mapping[str, int]
+    parameters: Mapping[str, tuple[str, ...]]
     digest: str
 
 
@@ -140,10 +165,19 @@ def build_program(request: Request) -> Built:
     path = bundle.image(_TARGET).path
     assert path is not None, "the cache gives every image a file"
     numbers = {entry.name: int(entry.attributes["number"]) for entry in bundle.entries}
-    return Built(path, numbers, key)
+    parameters = {
+        entry.name: tuple(str(entry.attributes["parameters"]).split(","))
+        for entry in bundle.entries
+    }
+    return Built(path, numbers, parameters, key)
 
 
 def _compile(request: Request, compiler: HostCompiler, march: str, directory: Path) -> Bundle:
+    if request.sanitize and compiler.kind != "gcc":
+        raise ToolchainError(
+            f"the sanitizer needs g++; the compiler is {compiler.label}",
+            hint="name one in KERNELMILL_CXX=g++",
+        )
     sources = gather(
         request.text,
         name=request.name,
@@ -158,6 +192,7 @@ def _compile(request: Request, compiler: HostCompiler, march: str, directory: Pa
         (include / name).write_text(body, encoding="utf-8")
     numbers = {} if request.program else _numbers(sources.kernels, request.expressions)
     text = sources.text + _entries(numbers)
+    spin = _SPIN_FLAGS if sources.spins and not request.sanitize else ()
     try:
         made = compile_shared(
             text,
@@ -165,7 +200,7 @@ def _compile(request: Request, compiler: HostCompiler, march: str, directory: Pa
             compiler=compiler,
             march=march,
             include_dirs=(include, HERE.parent, SHIMS),
-            extra=(*request.flags(), *(_SPIN_FLAGS if sources.spins else ())),
+            extra=(*request.flags(), *spin),
         )
     except CompileError as error:
         if str(directory) in error.hint:  # what is there is gone when the user reads this
@@ -174,7 +209,11 @@ def _compile(request: Request, compiler: HostCompiler, march: str, directory: Pa
     if events.active:
         size = made.path.stat().st_size
         events.emit("compile", request.name, device=_TARGET, seconds=made.seconds, bytes=size)
-    rows = tuple(EntryPoint(n, {"number": i}) for n, i in numbers.items())
+    names = {kernel.name: ",".join(kernel.parameters) for kernel in sources.kernels}
+    rows = tuple(
+        EntryPoint(n, {"number": i, "parameters": names.get(n.partition("<")[0].strip(), "")})
+        for n, i in numbers.items()
+    )
     image = Image(_TARGET, "so", made.path.read_bytes())
     return Bundle((image,), rows, signature=request.name, source=text)
 
@@ -194,19 +233,19 @@ def _entries(numbers: Mapping[str, int]) -> str:
 # ----------------------------------------------------------------------------- the runtime
 
 
-def runtime_flags() -> tuple[str, ...]:
-    """Return the options that the runtime is compiled with."""
-    return _RUNTIME_FLAGS
-
-
 class _Loaded:
     """The runtime of this process; there is one, whatever compiler made it."""
 
     library: ctypes.CDLL | None = None
 
 
-def load_runtime() -> ctypes.CDLL:
+def load_runtime(*, sanitize: bool = False) -> ctypes.CDLL:
     """Return the runtime, loaded so that kernels find it; it is compiled at its first use.
+
+    Parameters
+    ----------
+    sanitize
+        Load the one that looks on; a process has one of the two.
 
     Raises
     ------
@@ -216,7 +255,8 @@ def load_runtime() -> ctypes.CDLL:
     if _Loaded.library is None:
         with _LOCK:
             if _Loaded.library is None:
-                _Loaded.library = _open(_build_runtime(), ctypes.RTLD_GLOBAL)
+                path = build_runtime(sanitize=sanitize)
+                _Loaded.library = _open(path, ctypes.RTLD_GLOBAL)
     return _Loaded.library
 
 
@@ -230,9 +270,11 @@ def _open(path: Path, mode: int) -> ctypes.CDLL:
         ) from error
 
 
-def _build_runtime() -> Path:
+def build_runtime(*, sanitize: bool = False) -> Path:
+    """Compile the runtime, or take it from the cache; returns the path of the library."""
     config = get_config()
     compiler = find_host_compiler(config)
+    flags = _SANITIZER_RUNTIME_FLAGS if sanitize else _RUNTIME_FLAGS
 
     def compile_here(directory: Path) -> Bundle:
         made = compile_shared(
@@ -241,7 +283,7 @@ def _build_runtime() -> Path:
             compiler=compiler,
             march=config.march,
             include_dirs=(HERE,),
-            extra=_RUNTIME_FLAGS,
+            extra=flags,
         )
         image = Image(_TARGET, "so", made.path.read_bytes())
         return Bundle((image,), (EntryPoint("km_emu_launch"),), signature="emulator")
@@ -249,7 +291,7 @@ def _build_runtime() -> Path:
     key = digest(
         kind="emulator",
         sources=emulator_digest(),
-        flags=_RUNTIME_FLAGS,
+        flags=flags,
         toolchain=toolchain_identity(compiler, config.march),
     )
     path = default_cache().get_or_build(key, compile_here).image(_TARGET).path

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import sys
+from pathlib import Path
 from typing import cast
 
 from kernelmill.runtime.emulator.build import load_runtime
 from kernelmill.runtime.emulator.launches import LaunchRecord, record_of
+from kernelmill.runtime.emulator.sanitized import prepare_runtime
 from kernelmill.runtime.emulator.schedule import Order, Schedule
 
 
 def main(arguments: list[str]) -> None:
     """Run a program to its end; does not return."""
-    library, order, seed, blocks, patience, *given = arguments
-    schedule = Schedule(cast("Order", order), int(seed), int(blocks), float(patience))
-    runtime = load_runtime()
+    settings = json.loads(Path(arguments[0]).read_text())
+    order, seed, blocks, patience = settings["schedule"]
+    schedule = Schedule(cast("Order", order), seed, blocks, patience)
+    if "report" in settings:
+        report = Path(settings["report"])
+        runtime = prepare_runtime(report, settings["symbols"], strict=settings["strict"])
+    else:
+        runtime = load_runtime()
     runtime.km_emu_defaults.restype = ctypes.POINTER(LaunchRecord)
     record = record_of((1, 1, 1), (1, 1, 1), 0, cooperative=False, schedule=schedule)
     ctypes.memmove(runtime.km_emu_defaults(), ctypes.byref(record), ctypes.sizeof(record))
-    program = ctypes.CDLL(library)
-    words = [word.encode() for word in given]
+    program = ctypes.CDLL(settings["library"])
+    words = [word.encode() for word in arguments[1:]]
     status = program.main(len(words), (ctypes.c_char_p * (len(words) + 1))(*words, None))
     ctypes.CDLL(None).exit(status)  # as the end of `main` does: streams are flushed
 

@@ -7,15 +7,15 @@
 
 #include "state.hpp"
 
-#ifndef KM_EMU_SANITIZER
+#ifdef KM_EMU_SANITIZER
+#include "sanitizer.hpp"
+#else
 #include "unchecked.hpp"
 #endif
 
 namespace km_emu {
 
-inline __thread Block* current;  // the block that runs on this OS thread
-
-[[noreturn]] void abandon();
+[[noreturn]] inline void abandon();
 
 [[noreturn]] inline void not_on_device() {
   fprintf(stderr, "kernelmill emulator: a function for devices was called on the host\n");
@@ -29,8 +29,7 @@ inline void record(Launch* launch, i32 status, const char* text) {
   __atomic_store_n(&launch->status, status, __ATOMIC_SEQ_CST);
 }
 
-// Ends the launch with a text that begins with the place of the running thread.
-[[noreturn]] inline void fail(i32 status, const char* format, ...) {
+[[noreturn]] inline void fail(i32 status, const void* caller, const char* format, ...) {
   char text[1600], whole[1800];
   va_list values;
   va_start(values, format);
@@ -39,6 +38,7 @@ inline void record(Launch* launch, i32 status, const char* text) {
   const Place& here = km_emu_here;
   snprintf(whole, sizeof whole, "%s in block (%u, %u, %u), thread (%u, %u, %u)", text, here.block.x, here.block.y,
            here.block.z, here.thread.x, here.thread.y, here.thread.z);
+  checks::report_failure(status, caller, text);
   record(current->launch, status, whole);
   abandon();
 }

@@ -16,7 +16,15 @@ if TYPE_CHECKING:
 
     from kernelmill.runtime.emulator.schedule import Schedule
 
-__all__ = ["Geometry", "LaunchRecord", "start"]
+__all__ = [
+    "STARTER",
+    "Geometry",
+    "LaunchRecord",
+    "check_geometry",
+    "raise_for",
+    "record_of",
+    "start",
+]
 
 _MESSAGE: Final = 2000
 _MOST_THREADS: Final = 1024
@@ -145,10 +153,15 @@ def start(
     load_runtime()
     record = record_of(grid, block, shared, cooperative=cooperative, schedule=current_schedule())
     pointers = (ctypes.c_void_p * max(1, len(arguments)))(*arguments)
-    _STARTER(entry)(ctypes.byref(record), pointers)
-    if record.status:
-        error, hint = _FAULTS[record.status]
-        raise error(f"kernel {kernel!r}: {record.message.decode(errors='replace')}", hint=hint)
+    STARTER(entry)(ctypes.byref(record), pointers)
+    raise_for(kernel, record.status, record.message.decode(errors="replace"))
 
 
-_STARTER: Final = ctypes.CFUNCTYPE(None, ctypes.POINTER(LaunchRecord), ctypes.c_void_p)
+def raise_for(kernel: str, status: int, message: str) -> None:
+    """Raise the error of a launch that failed."""
+    if status:
+        error, hint = _FAULTS[status]
+        raise error(f"kernel {kernel!r}: {message}", hint=hint)
+
+
+STARTER: Final = ctypes.CFUNCTYPE(None, ctypes.POINTER(LaunchRecord), ctypes.c_void_p)

@@ -82,9 +82,15 @@ KM_INL void store_packet(void* to, packet value) { *(packet*)to = value; }
 KM_INL packet load_packet_once(const void* from) { return *(const packet*)from; }
 KM_INL void store_packet_once(void* to, packet value) { *(packet*)to = value; }
 
-// ---- atomics: always sequentially consistent -------------------------------------------------------------------------------------
+// ---- atomics: their orders count for the sanitizer ---------------------------------------------------------------------------------
 
-enum order : int { relaxed, acquire, release, acquire_release, sequential };
+enum order : int {
+  relaxed = __ATOMIC_RELAXED,
+  acquire = __ATOMIC_ACQUIRE,
+  release = __ATOMIC_RELEASE,
+  acquire_release = __ATOMIC_ACQ_REL,
+  sequential = __ATOMIC_SEQ_CST,
+};
 enum scope : int { block_scope, device_scope, system_scope };
 
 template <int Order>
@@ -99,23 +105,23 @@ template <class T> using word = typename word_of<sizeof(T)>::type;
 
 template <int Order = acquire, int Scope = device_scope, class T>
 KM_INL T atomic_load(const T* from) {
-  return km_emu::load(from);
+  return km_emu::load<Order>(from);
 }
 template <int Order = release, int Scope = device_scope, class T>
 KM_INL void atomic_store(T* to, T value) {
-  km_emu::store(to, value);
+  km_emu::store<Order>(to, value);
 }
 template <int Order = relaxed, int Scope = device_scope, int Failed = reading<Order>, class T>
 KM_INL bool atomic_compare_exchange(T* at, T& expected, T value) {
-  return km_emu::exchange_if(at, expected, value);
+  return km_emu::exchange_if<Order>(at, expected, value);
 }
 template <int Order = relaxed, int Scope = device_scope, class T, class F>
 KM_INL T atomic_update(T* at, F f) {
-  return km_emu::update(at, f);
+  return km_emu::update<Order>(at, f);
 }
 template <int Order = relaxed, int Scope = device_scope, class T>
 KM_INL T atomic_exchange(T* at, T value) {
-  return km_emu::update(at, [=](T) { return value; });
+  return km_emu::update<Order>(at, [=](T) { return value; });
 }
 
 template <class T> struct native { static constexpr bool integer = false, sum = false; };
@@ -133,7 +139,7 @@ template <> struct native<f64> { static constexpr bool integer = false, sum = tr
 #define KM_EMU_UPDATE(name, expression)                              \
   template <int Order = relaxed, int Scope = device_scope, class T>  \
   KM_INL T name(T* at, T value) {                                    \
-    return km_emu::update(at, [=](T old) { return T(expression); }); \
+    return km_emu::update<Order>(at, [=](T old) { return T(expression); }); \
   }
 KM_EMU_UPDATE(atomic_add, old + value)
 KM_EMU_UPDATE(atomic_min, value < old ? value : old)

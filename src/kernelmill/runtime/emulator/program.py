@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import ctypes
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kernelmill import events
 from kernelmill.errors import ArgumentError, DeviceError
 from kernelmill.runtime.emulator.arguments import Packed, Parameter, pack
-from kernelmill.runtime.emulator.build import Built, Request, build_program, load_runtime
-from kernelmill.runtime.emulator.launches import start
+from kernelmill.runtime.emulator.build import (
+    Built,
+    Request,
+    build_program,
+    build_runtime,
+    load_runtime,
+)
+from kernelmill.runtime.emulator.launches import check_geometry, start
+from kernelmill.runtime.emulator.sanitizer import Given, Job, current_sanitizer, run_job
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -83,19 +90,19 @@ def compile_emulated(
         expressions=tuple(expressions),
         std=options.std if options else "c++17",
     )
-    return EmulatedCode(name, build_program(request))
+    return EmulatedCode(request, build_program(request))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class EmulatedCode:
     """Object code for the emulator: a library of the host."""
 
-    name: str
+    request: Request
     built: Built
     _kernels: dict[str, EmulatedKernel] = field(default_factory=dict, repr=False, compare=False)
 
     def __repr__(self) -> str:
-        return f"ObjectCode({self.name!r}, for the emulator)"
+        return f"ObjectCode({self.request.name!r}, for the emulator)"
 
     @property
     def code(self) -> bytes:
@@ -111,6 +118,40 @@ class EmulatedCode:
     def symbol_mapping(self) -> Mapping[str, str]:
         """The kernels that can be taken from it."""
         return {name: name for name in self.built.numbers}
+
+    def parameter_names(self, kernel: str) -> tuple[str, ...]:
+        """Return the names of a kernel's parameters; fewer where a macro made it."""
+        return self.built.parameters[_number(self, kernel)[2]]
+
+    def job(  # noqa: PLR0917 - the fields of a job, in their order
+        self,
+        kernel: str,
+        values: Sequence[bytes],
+        pointers: Sequence[tuple[int, int, int, int]],
+        arrays: Sequence[Given],
+        grid: Geometry,
+        block: Geometry,
+        shared: int = 0,
+        *,
+        cooperative: bool = False,
+    ) -> Job:
+        """Return a launch of the build that is looked at."""
+        built = build_program(replace(self.request, sanitize=True))
+        build_runtime(sanitize=True)
+        return Job(
+            kernel,
+            built.path,
+            _number(self, kernel)[0],
+            values,
+            pointers,
+            arrays,
+            grid,
+            block,
+            shared,
+            cooperative,
+            {self.request.name: self.request.text, **self.request.headers},
+            frozenset(map(_short, self.built.numbers)) - {_short(kernel)},
+        )
 
     def get_kernel(self, name: str, *, signature: object = None) -> EmulatedKernel:
         """Return a kernel by its name, with or without its namespaces.
@@ -134,13 +175,19 @@ class EmulatedCode:
         return found
 
 
-def _number(code: EmulatedCode, name: str) -> tuple[int, str]:
+def _short(name: str) -> str:
+    """Return the name of a kernel without namespaces and template arguments."""
+    return name.partition("<")[0].rpartition("::")[2].strip()
+
+
+def _number(code: EmulatedCode, name: str) -> tuple[int, str, str]:
+    """Return the number of a kernel, the name asked for, and its full name."""
     numbers = code.built.numbers
     if name in numbers:
-        return numbers[name], name
+        return numbers[name], name, name
     alike = [n for n in numbers if n.rpartition("::")[2] == name]
     if len(alike) == 1:
-        return numbers[alike[0]], name
+        return numbers[alike[0]], name, alike[0]
     there = ", ".join(numbers) or "none"
     raise DeviceError(
         f"{code!r} has no kernel {name!r}; kernels: {there}",
@@ -150,7 +197,7 @@ def _number(code: EmulatedCode, name: str) -> tuple[int, str]:
 
 
 def _load(code: EmulatedCode, name: str) -> EmulatedKernel:
-    number, shown = _number(code, name)
+    number, shown, _ = _number(code, name)
     load_runtime()
     try:
         library = ctypes.CDLL(str(code.built.path))
@@ -169,7 +216,7 @@ def _load(code: EmulatedCode, name: str) -> EmulatedKernel:
         Parameter(r.kind, r.size, r.pointee, r.pointee_size, bool(r.constant))
         for r in (rows[i] for i in range(count.value))
     )
-    return EmulatedKernel(shown, entry, parameters, library)
+    return EmulatedKernel(shown, entry, parameters, code, library)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +229,7 @@ class EmulatedKernel:
     name: str
     entry: int
     signature: tuple[Parameter, ...]
+    code: EmulatedCode = field(repr=False)
     _library: Any = field(repr=False, compare=False)  # Any: keeps the ctypes.CDLL
 
     def __repr__(self) -> str:
@@ -209,17 +257,48 @@ class EmulatedKernel:
     ) -> None:
         """Run it to its end; see `start` for what is raised."""
         packed = pack(self.name, args, self.signature)
-        start(
-            self.name,
-            self.entry,
-            packed.addresses,
-            grid,
-            block,
-            shared=shared,
-            cooperative=cooperative,
-        )
+        self.run(packed, grid, block, shared=shared, cooperative=cooperative)
         if events.active:
             events.emit("launch", self.name, device="emulator")
+
+    def run(
+        self,
+        packed: Packed,
+        grid: Geometry,
+        block: Geometry,
+        *,
+        shared: int = 0,
+        cooperative: bool = False,
+    ) -> None:
+        """Run it on packed arguments, looked at where `sanitized()` says so."""
+        sanitizer = current_sanitizer()
+        if sanitizer is None:
+            start(
+                self.name,
+                self.entry,
+                packed.addresses,
+                grid,
+                block,
+                shared=shared,
+                cooperative=cooperative,
+            )
+            return
+        check_geometry(self.name, grid, block, shared)
+        names = self.code.parameter_names(self.name)
+        order = list(packed.views)
+        given = [
+            Given(
+                names[i] if i < len(names) and names[i] else f"argument {i}",
+                packed.views[i],
+                self.signature[i].constant,
+            )
+            for i in order
+        ]
+        pointers = [(i, 0, place, 0) for place, i in enumerate(order)]
+        job = self.code.job(
+            self.name, packed.values, pointers, given, grid, block, shared, cooperative=cooperative
+        )
+        run_job(job, sanitizer)
 
     def launch_config(self, config: Any, args: Sequence[object]) -> None:  # Any: a LaunchConfig
         """Run it as `launch(stream, config, kernel, *args)` asks."""
@@ -255,10 +334,8 @@ class EmulatedLaunch:
     def __call__(self, stream: int = 0) -> None:
         """Launch; there is one stream only, which is always at its end."""
         del stream
-        start(
-            self.kernel.name,
-            self.kernel.entry,
-            self.packed.addresses,
+        self.kernel.run(
+            self.packed,
             self.config.grid,
             self.config.block,
             shared=self.config.shmem_size,
@@ -273,4 +350,4 @@ class EmulatedLaunch:
                 f"argument {index} of kernel {self.kernel.name!r} takes {size} bytes, not "
                 f"{len(value)}"
             )
-        ctypes.memmove(self.packed.addresses[index], value, size)
+        self.packed.update(index, value)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+import tempfile
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernelmill.errors import ArgumentError
-from kernelmill.runtime.emulator.build import Request, build_program
+from kernelmill.runtime.emulator.build import Request, build_program, build_runtime
+from kernelmill.runtime.emulator.reports import Report, read_reports
+from kernelmill.runtime.emulator.sanitizer import Sanitizer, symbols_for
 from kernelmill.runtime.emulator.schedule import current_schedule
 
 if TYPE_CHECKING:
@@ -16,7 +21,20 @@ if TYPE_CHECKING:
 
     from kernelmill.toolchain.nvrtc import CudaOptions
 
-__all__ = ["run_program"]
+__all__ = ["ProgramRun", "run_program"]
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramRun:
+    """How a program ended; what it wrote is empty where it was not captured.
+
+    `returncode` is what `main` returned, `reports` are the findings of the sanitizer.
+    """
+
+    returncode: int
+    stdout: str = field(default="", repr=False)
+    stderr: str = field(default="", repr=False)
+    reports: tuple[Report, ...] = ()
 
 
 def run_program(
@@ -26,7 +44,8 @@ def run_program(
     options: CudaOptions | None = None,
     capture: bool = False,
     timeout: float | None = None,
-) -> subprocess.CompletedProcess[str]:
+    sanitizer: Sanitizer | None = None,
+) -> ProgramRun:
     """Compile a `.cu` file with a `main` and run it.
 
     Parameters
@@ -41,12 +60,14 @@ def run_program(
         Whether the result holds what the program wrote; else it goes where this process writes.
     timeout
         Seconds after which the program is stopped.
+    sanitizer
+        How its launches are looked at; None where they are not. What `cudaMalloc` gave counts as
+        not yet written.
 
     Returns
     -------
-    subprocess.CompletedProcess
-        Its `returncode` is what `main` returned; kernels that fail say so on stderr, and CUDA's
-        calls return an error from then on.
+    ProgramRun
+        Kernels that fail say so on stderr, and CUDA's calls return an error from then on.
 
     Raises
     ------
@@ -71,22 +92,43 @@ def run_program(
         contract=options.contract if options else True,
         program=True,
         std=options.std if options else "c++17",
+        sanitize=sanitizer is not None,
     )
-    built = build_program(request)
+    with tempfile.TemporaryDirectory(prefix="kernelmill-") as name:
+        report = Path(name) / "reports"
+        settings = Path(name) / "settings.json"
+        library = build_program(request).path
+        build_runtime(sanitize=request.sanitize)
+        settings.write_text(json.dumps(_settings(library, report, sanitizer)))
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "kernelmill.runtime.emulator.child",
+                str(settings),
+                str(source),
+                *arguments,
+            ],
+            check=False,
+            capture_output=capture,
+            text=True,
+            timeout=timeout,
+        )
+        reports = []
+        if report.exists():
+            texts = {source.name: text}
+            reports = read_reports(report, library, list(texts), {}, texts)
+    return ProgramRun(done.returncode, done.stdout or "", done.stderr or "", tuple(reports))
+
+
+def _settings(library: Path, report: Path, sanitizer: Sanitizer | None) -> dict[str, object]:
     schedule = current_schedule()
-    settings = (schedule.order, schedule.seed, schedule.blocks, schedule.patience)
-    return subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "kernelmill.runtime.emulator.child",
-            str(built.path),
-            *map(str, settings),
-            str(source),
-            *arguments,
-        ],
-        check=False,
-        capture_output=capture,
-        text=True,
-        timeout=timeout,
-    )
+    found: dict[str, object] = {
+        "library": str(library),
+        "schedule": (schedule.order, schedule.seed, schedule.blocks, schedule.patience),
+    }
+    if sanitizer is not None:
+        found["report"] = str(report)
+        found["strict"] = sanitizer.strict
+        found["symbols"] = symbols_for(library)
+    return found

@@ -58,10 +58,14 @@ _REFUSED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class KernelName:
-    """A kernel that a text defines: with its namespaces, and whether it is a template."""
+    """A kernel that a text defines: with its namespaces, and whether it is a template.
+
+    `parameters` are their names, "" for those that have none.
+    """
 
     name: str
     template: bool = False
+    parameters: tuple[str, ...] = ()
 
     @property
     def short(self) -> str:
@@ -210,14 +214,15 @@ class _Writer:
         self.out.append("" if explicit else word)
         if "inline" in before and word == "__global__":
             self.out[-1] = ""
-        name = None if explicit or self.in_code else self._name_after(at + 1)
-        if name is not None:
+        found = None if explicit or self.in_code else self._name_after(at + 1)
+        if found is not None:
             spaces = [scope.name for scope in self.scopes if scope.name]
-            self.kernels.append(KernelName("::".join([*spaces, name]), "template" in before))
+            name = "::".join([*spaces, found[0]])
+            self.kernels.append(KernelName(name, "template" in before, found[1]))
         return at + 1
 
-    def _name_after(self, at: int) -> str | None:
-        """Return the identifier in front of the parameters of a function."""
+    def _name_after(self, at: int) -> tuple[str, tuple[str, ...]] | None:
+        """Return the name of the function that is declared here, and those of its parameters."""
         last = None
         while at < len(self.found):
             word = self.found[at]
@@ -226,7 +231,8 @@ class _Writer:
                 at = closing(self.found, at) + 1
                 continue
             if word == "(":
-                return last
+                parameters = split(self.found[at + 1 : closing(self.found, at)], ",")
+                return None if last is None else (last, tuple(map(_parameter, parameters)))
             if word in (";", "{", "}", "="):
                 return None
             if _IDENTIFIER.fullmatch(word):
@@ -348,6 +354,17 @@ _HANDLERS: Final[dict[str, Callable[[_Writer, int], int]]] = {
     "volatile": _Writer.volatile,
     **dict.fromkeys(_REFUSED, _Writer.refuse),
 }
+
+
+def _parameter(part: Sequence[str]) -> str:
+    """Return the name of a parameter: the last identifier before a bracket or a default."""
+    names = ""
+    for word in part:
+        if word in ("[", "="):
+            break
+        if _IDENTIFIER.fullmatch(word):
+            names = word
+    return names
 
 
 def _string(word: str) -> str:

@@ -7,6 +7,10 @@
 
 using namespace km_emu;
 
+#ifdef KM_EMU_SANITIZER
+#include "instrumented.hpp"
+#endif
+
 #define KM_EMU_API extern "C" __attribute__((visibility("default")))
 
 extern "C" {
@@ -41,8 +45,9 @@ KM_EMU_API Launch* km_emu_defaults() { return &defaults; }
 
 KM_EMU_API void km_emu_launch(Launch* launch, const Body* body) {
   launch->status = fine;
-  if (current) fail(unsupported, "a kernel is launched by a kernel");
+  if (current) fail(unsupported, KM_EMU_CALLER, "a kernel is launched by a kernel");
   if (!is_valid(launch)) return;
+  checks::begin_launch(launch, body);
   Work work = {launch, body, (i64)launch->grid.x * launch->grid.y * launch->grid.z, 0};
   const i64 asked = launch->cooperative ? work.blocks : launch->schedule.live;
   if (asked > 0) {
@@ -50,7 +55,7 @@ KM_EMU_API void km_emu_launch(Launch* launch, const Body* body) {
   } else {
     i64 threads = launch->schedule.threads > 0 ? launch->schedule.threads : 512;
     if (threads > work.blocks) threads = work.blocks;
-    if (threads > 1 && launch->parallel_for) {
+    if (threads > 1 && launch->parallel_for && !checks::always_slow) {
       launch->parallel_for(
           threads, (int)threads,
           [](void* given, i64 first, i64 last, int) {
@@ -80,14 +85,21 @@ KM_EMU_API int km_emu_barrier(int id, int count, int mode, int test) {
 KM_EMU_API u64 km_emu_warp(u32 mask, u64 value, int extra, WarpFunction function) {
   return join(entered(), mask, value, extra, function, KM_EMU_CALLER);
 }
+KM_EMU_API void km_emu_poll(const void* address) { poll_from(address, KM_EMU_CALLER); }
+KM_EMU_API uint3 km_emu_thread() { return km_emu_here.thread; }
+KM_EMU_API uint3 km_emu_block() { return km_emu_here.block; }
+KM_EMU_API uint3 km_emu_threads() { return km_emu_here.threads; }
+KM_EMU_API uint3 km_emu_blocks() { return km_emu_here.blocks; }
+KM_EMU_API u32 km_emu_rank() { return km_emu_here.rank; }
+KM_EMU_API char* km_emu_dynamic() { return km_emu_here.dynamic; }
 KM_EMU_API void km_emu_yield() { yield_from(KM_EMU_CALLER); }
 KM_EMU_API void km_emu_progress() {
   if (Block* b = current) b->spins = 0, b->progress++;
 }
-KM_EMU_API void km_emu_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+KM_EMU_API void km_emu_fence(int) { checks::fence(); }
 KM_EMU_API void km_emu_grid_sync() {
   Block* b = entered();
-  if (!b->launch->cooperative) fail(misused, "a grid barrier in a launch that is not cooperative");
+  if (!b->launch->cooperative) fail(misused, KM_EMU_CALLER, "a grid barrier in a launch that is not cooperative");
   ThreadState& thread = b->threads[km_emu_here.rank];
   thread.state = at_grid_sync;
   thread.caller = KM_EMU_CALLER;
@@ -98,9 +110,13 @@ KM_EMU_API void km_emu_grid_sync() {
 
 KM_EMU_API void km_emu_transaction(u64* word, int op, u32 value) {
   entered();
-  transact(word, op, value);
+  transact(word, op, value, KM_EMU_CALLER);
 }
-KM_EMU_API bool km_emu_transaction_test(u64* word, u32 parity) { return ((Transaction*)word)->phase != (parity & 1); }
+KM_EMU_API bool km_emu_transaction_test(u64* word, u32 parity) {
+  const bool done = ((Transaction*)word)->phase != (parity & 1);
+  if (done) checks::transaction_seen(word);
+  return done;
+}
 KM_EMU_API void km_emu_transaction_wait(u64* word, u32 parity) {
   while (((Transaction*)word)->phase == (parity & 1)) {
     Block* b = entered();
@@ -112,15 +128,18 @@ KM_EMU_API void km_emu_transaction_wait(u64* word, u32 parity) {
     b->transaction_waiters = thread.rank;
     wait(b, thread);
   }
+  checks::transaction_seen(word);
 }
 // The copy is made at once; who waits for it is ordered by the mbarrier.
 KM_EMU_API void km_emu_bulk_copy(void* to, const void* from, u32 bytes, u64* word) {
   entered();
   if (((usize)to | (usize)from | bytes) & 15)
-    fail(misused, "a bulk copy of %u bytes from %p to %p: all must be multiples of 16", bytes, from, to);
+    fail(misused, KM_EMU_CALLER, "a bulk copy of %u bytes from %p to %p: all must be multiples of 16", bytes, from, to);
+  checks::copied(to, from, bytes, KM_EMU_CALLER);
   __builtin_memcpy(to, from, bytes);
   if (!word) return km_emu_progress();
   ((Transaction*)word)->bytes -= bytes;
+  checks::transaction_arrives(word);
   turn_phase(word);
 }
 
@@ -131,7 +150,7 @@ KM_EMU_API u32 km_emu_to_shared(const void* address) {
   if (offset <= b->dynamic_bytes) return dynamic_window + (u32)offset;
   const Image image = image_of(b->body);
   const usize local = (usize)((const char*)address - image.low);
-  if (local >= image.size) fail(misused, "the address %p is not in shared memory", address);
+  if (local >= image.size) fail(misused, KM_EMU_CALLER, "the address %p is not in shared memory", address);
   return static_window + (u32)local;
 }
 KM_EMU_API void* km_emu_from_shared(u32 address) {
@@ -145,6 +164,7 @@ KM_EMU_API void* km_emu_from_shared(u32 address) {
 
 // Sixteen bytes as one: a lock of their own where the processor has no such access.
 KM_EMU_API void km_emu_load_both(const void* from, u64* words) {
+  checks::loaded_both(from, KM_EMU_CALLER);
   static_assert(sizeof(unsigned __int128) == 16, "");
 #if defined(__x86_64__)
   u64 low = 0, high = 0;
@@ -156,9 +176,10 @@ KM_EMU_API void km_emu_load_both(const void* from, u64* words) {
   __builtin_memcpy(words, from, 16);
   unlock(&both_lock);
 #endif
-  poll(from);
+  poll_from(from, KM_EMU_CALLER);
 }
 KM_EMU_API void km_emu_store_both(void* to, u64 low, u64 high) {
+  checks::stored_both(to, KM_EMU_CALLER);
 #if defined(__x86_64__)
   u64 a = ((u64*)to)[0], b = ((u64*)to)[1];
   bool done = false;
@@ -197,12 +218,12 @@ KM_EMU_API unsigned long long km_emu_nanoseconds() { return (unsigned long long)
 
 KM_EMU_API void km_emu_trap(const char* what) {
   if (!current) not_on_device();
-  fail(trapped, "%s", what);
+  fail(trapped, KM_EMU_CALLER, "%s", what);
 }
 KM_EMU_API void km_emu_assert(const char* test, const char* file, unsigned line, const char* function) {
   if (!current) {
     fprintf(stderr, "%s:%u: %s: assertion `%s` failed\n", file, line, function, test);
     abort();
   }
-  fail(failed_assertion, "%s:%u: %s: assertion `%s` failed", file, line, function, test);
+  fail(failed_assertion, KM_EMU_CALLER, "%s:%u: %s: assertion `%s` failed", file, line, function, test);
 }

@@ -6,6 +6,8 @@
 #include "faults.hpp"
 #include "state.hpp"
 
+#define KM_EMU_CALLER __builtin_return_address(0)
+
 namespace km_emu {
 
 constexpr usize stack_size = 128 << 10;
@@ -122,6 +124,7 @@ inline void fibre_main() {
 [[noreturn]] inline void abandon() {
   Block* b = current;
   b->abandoned = true;
+  checks::run(b, nobody);
   void* dropped;
   switch_to(&dropped, b->main_pointer);
   __builtin_unreachable();
@@ -137,6 +140,16 @@ inline void yield_from(const void* caller) {
   b->spins++;
   b->runnable.push(thread.rank);
   wait(b, thread);
+}
+
+// A load, or an atomic that changed nothing: see `poll` in thread.hpp.
+inline void poll_from(const void* address, const void* caller) {
+  if (!current) return;
+  if (km_emu_here.polled == address || ++km_emu_here.polls >= 8) {
+    km_emu_here.polls = 0;
+    yield_from(caller);
+  }
+  km_emu_here.polled = address;
 }
 
 }  // namespace km_emu

@@ -10,8 +10,6 @@ enum State : u8 { ready, at_barrier, in_warp_operation, at_grid_sync, at_transac
 constexpr u32 nobody = ~0u;
 constexpr int barrier_count = 16, warp_lanes = 32, most_threads = 1024;
 
-struct Record;  // what the sanitizer knows of a thread
-
 struct ThreadState {
   uint3 index;
   u32 rank;
@@ -93,5 +91,10 @@ struct Block {
     return (u32)((random >> 11) % below);
   }
 };
+
+inline __thread Block* current;  // the block that runs on this OS thread
+
+// Ends the launch with a text, to which the place of the running thread is added; `caller` is where the kernel was.
+[[noreturn]] inline void fail(i32 status, const void* caller, const char* format, ...);
 
 }  // namespace km_emu

@@ -77,6 +77,13 @@ bool km_emu_next();
 int km_emu_barrier(int id, int count, int mode, int test);  // modes: sync, and, or, count, arrive
 km_emu::u64 km_emu_warp(km_emu::u32 mask, km_emu::u64 value, int extra, km_emu::WarpFunction);
 void km_emu_yield();
+void km_emu_poll(const void*);
+uint3 km_emu_thread();
+uint3 km_emu_block();
+uint3 km_emu_threads();
+uint3 km_emu_blocks();
+km_emu::u32 km_emu_rank();
+char* km_emu_dynamic();
 void km_emu_progress();
 void km_emu_fence(int scope);
 void km_emu_grid_sync();
@@ -95,6 +102,9 @@ void km_emu_store_both(void* to, km_emu::u64 low, km_emu::u64 high);
 namespace km_emu {
 
 // The successor of a finished thread runs on the same stack: a kernel that never waits is a plain loop.
+#ifdef KM_EMU_SANITIZER
+KM_EMU_INLINE bool next() { return km_emu_next(); }
+#else
 KM_EMU_INLINE bool next() {
   Place& here = km_emu_here;
   if (__builtin_expect(here.slow, 0)) return km_emu_next();
@@ -108,6 +118,7 @@ KM_EMU_INLINE bool next() {
   }
   return true;
 }
+#endif
 
 inline void* anchor() {
   static thread_local u64 place;
@@ -137,6 +148,9 @@ void start(Launch& launch, F call) {
 }
 
 // A load, or an atomic that changed nothing, may be a spin: give way when the address repeats, or every eighth time.
+#ifdef KM_EMU_SANITIZER
+KM_EMU_INLINE void poll(const void* address) { km_emu_poll(address); }
+#else
 inline void poll(const void* address) {
   Place& here = km_emu_here;
   if (here.polled == address || ++here.polls >= 8) {
@@ -145,6 +159,7 @@ inline void poll(const void* address) {
   }
   km_emu_here.polled = address;
 }
+#endif
 
 // ---- kernels that Python calls ---------------------------------------------------------------------------------------
 
@@ -214,11 +229,20 @@ struct Entry<kernel> {
     return km_emu::Entry<__VA_ARGS__>::parameters;                                                       \
   }
 
+#ifdef KM_EMU_SANITIZER  // by value from the runtime: to read them is no access of the kernel
+#define threadIdx (km_emu_thread())
+#define blockIdx (km_emu_block())
+#define blockDim (dim3(km_emu_threads()))
+#define gridDim (dim3(km_emu_blocks()))
+#define KM_EMU_RANK (km_emu_rank())
+#define KM_EMU_DYNAMIC (km_emu_dynamic())
+#else
 #define threadIdx ((const uint3&)km_emu_here.thread)
 #define blockIdx ((const uint3&)km_emu_here.block)
 #define blockDim ((const dim3&)km_emu_here.threads)
 #define gridDim ((const dim3&)km_emu_here.blocks)
 #define KM_EMU_RANK (km_emu_here.rank)
-#define KM_EMU_LANE ((int)(KM_EMU_RANK & 31))
 #define KM_EMU_DYNAMIC (km_emu_here.dynamic)
+#endif
+#define KM_EMU_LANE ((int)(KM_EMU_RANK & 31))
 constexpr int warpSize = 32;

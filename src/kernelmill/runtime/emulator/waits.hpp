@@ -2,8 +2,6 @@
 #pragma once
 #include "scheduler.hpp"
 
-#define KM_EMU_CALLER __builtin_return_address(0)
-
 namespace km_emu {
 
 inline void release(Block* b, Barrier& barrier) {
@@ -33,7 +31,10 @@ inline void complete(Block* b, u32 number, int which, int self) {
   Warp& warp = b->warps[number];
   const Group group = warp.groups[which];
   const u32 lanes = group.mask & warp.present & ~warp.exited;
+  checks::run(b, nobody);  // what is done for the kernel is none of its accesses
   group.function(warp.value, warp.result, warp.extra, lanes);
+  checks::run(b, self < 0 ? nobody : number * warp_lanes + (u32)self);
+  checks::combined(b, number, group, lanes, warp.extra[__builtin_ctz(lanes)] >= 0);
   warp.groups[which] = warp.groups[--warp.group_count];
   const bool backwards = b->launch->schedule.order == reversed;
   for (u32 left = lanes; left;) {
@@ -57,7 +58,10 @@ inline void finish(Block* b, u32 rank) {
     if (lanes && (warp.groups[i].arrived & lanes) == lanes) complete(b, number, i--, -1);
   }
   Barrier& barrier = b->barriers[0];
-  if (barrier.arrived && !barrier.wanted && barrier.arrived == (i32)(b->count - b->finished)) release(b, barrier);
+  if (barrier.arrived && !barrier.wanted && barrier.arrived == (i32)(b->count - b->finished)) {
+    checks::released(b, 0, barrier.first, nobody);
+    release(b, barrier);
+  }
 }
 
 enum Mode { synchronise, conjunction, disjunction, counting, arrive_only };
@@ -72,12 +76,16 @@ inline int arrive(Block* b, int id, int count, int mode, int test, const void* c
     barrier.caller = caller;
     barrier.leader = rank;
     barrier.accumulated = mode == conjunction;
+  } else if (!count) {
+    checks::diverged(b, barrier, caller);
   }
+  checks::arrived(b, rank, id);
   if (mode == conjunction) barrier.accumulated &= test != 0;
   if (mode == disjunction) barrier.accumulated |= test != 0;
   if (mode == counting) barrier.accumulated += test != 0;
   if (++barrier.arrived == (count ? count : (i32)(b->count - b->finished))) {
     const i32 result = barrier.accumulated;
+    checks::released(b, id, barrier.first, mode == arrive_only ? nobody : rank);
     release(b, barrier);
     return result;
   }
@@ -98,7 +106,8 @@ inline u64 join(Block* b, u32 mask, u64 value, int extra, WarpFunction function,
   ThreadState& thread = b->threads[rank];
   thread.caller = caller;
   thread.mask = mask;
-  if (!(mask >> lane & 1)) fail(misused, "lane %u calls a warp operation with mask 0x%08x, which does not name it", lane, mask);
+  if (!(mask >> lane & 1))
+    fail(misused, caller, "lane %u calls a warp operation with mask 0x%08x, which does not name it", lane, mask);
   const u32 lanes = mask & warp.present & ~warp.exited;
   warp.value[lane] = value;
   warp.extra[lane] = extra;
@@ -107,7 +116,8 @@ inline u64 join(Block* b, u32 mask, u64 value, int extra, WarpFunction function,
   if (which == warp.group_count) {
     warp.groups[warp.group_count++] = Group{mask, 0, function, caller};
   } else if (warp.groups[which].function != function) {
-    fail(misused, "lane %u is in another warp operation than the lanes that wait with the same mask 0x%08x", lane, mask);
+    fail(misused, caller, "lane %u is in another warp operation than the lanes that wait with the same mask 0x%08x", lane,
+         mask);
   }
   warp.groups[which].arrived |= 1u << lane;
   if ((warp.groups[which].arrived & lanes) == lanes) {
@@ -133,6 +143,7 @@ inline void turn_phase(u64* word) {
   if (t.pending || t.bytes) return;
   t.phase ^= 1;
   t.pending = t.expected;
+  checks::transaction_turns(word);
   Block* b = current;
   for (u32* link = &b->transaction_waiters; *link != nobody;) {
     ThreadState& thread = b->threads[*link];
@@ -147,19 +158,22 @@ inline void turn_phase(u64* word) {
   b->progress++;
 }
 
-inline void transact(u64* word, int op, u32 value) {
+inline void transact(u64* word, int op, u32 value, const void* caller) {
   Transaction& t = *(Transaction*)word;
-  if ((usize)word & 7) fail(misused, "an mbarrier lies at %p, which is no multiple of 8", (void*)word);
+  if ((usize)word & 7) fail(misused, caller, "an mbarrier lies at %p, which is no multiple of 8", (void*)word);
   if (op == 0) {
     t.expected = t.pending = value;
     t.phase = 0, t.bytes = 0;
+    checks::transaction_begins(word);
   } else if (op == 4) {
     *word = 0;
   } else {
     if (op >= 2) t.bytes += value;
     if (op <= 2) {
-      if (!t.pending) fail(misused, "an mbarrier gets more arrivals than the %u it expects", (unsigned)t.expected);
+      if (!t.pending)
+        fail(misused, caller, "an mbarrier gets more arrivals than the %u it expects", (unsigned)t.expected);
       t.pending--;
+      checks::transaction_arrives(word);
       turn_phase(word);
     }
   }

@@ -64,12 +64,12 @@ struct Either { template <class T> static T apply(T a, T b) { return a | b; } };
 struct Odd { template <class T> static T apply(T a, T b) { return a ^ b; } };
 template <class Op, class T>
 KM_EMU_INLINE T reduce(unsigned mask, T value) {
-  return from_bits<T>(km_emu_warp(mask, bits(value), 0, combine<T, Op>));
+  return from_bits<T>(km_emu_warp(mask, bits(value), -1, combine<T, Op>));
 }
 
 }  // namespace km_emu
 
-KM_EMU_INLINE void __syncwarp(unsigned mask = 0xffffffffu) { km_emu_warp(mask, 0, 0, km_emu::meet); }
+KM_EMU_INLINE void __syncwarp(unsigned mask = 0xffffffffu) { km_emu_warp(mask, 0, -1, km_emu::meet); }
 
 template <class T>
 KM_EMU_INLINE T __shfl_sync(unsigned mask, T value, int from, int width = 32) {
@@ -92,16 +92,16 @@ KM_EMU_INLINE T __shfl_xor_sync(unsigned mask, T value, int across, int width = 
 }
 
 KM_EMU_INLINE unsigned __ballot_sync(unsigned mask, int test) {
-  return (unsigned)km_emu_warp(mask, test != 0, 0, km_emu::collect);
+  return (unsigned)km_emu_warp(mask, test != 0, -1, km_emu::collect);
 }
 KM_EMU_INLINE int __any_sync(unsigned mask, int test) { return __ballot_sync(mask, test) != 0; }
 KM_EMU_INLINE int __all_sync(unsigned mask, int test) {
-  const km_emu::u64 both = km_emu_warp(mask, test != 0, 0, km_emu::collect);
+  const km_emu::u64 both = km_emu_warp(mask, test != 0, -1, km_emu::collect);
   return (unsigned)both == (unsigned)(both >> 32);
 }
 template <class T>
 KM_EMU_INLINE unsigned __match_any_sync(unsigned mask, T value) {
-  return (unsigned)km_emu_warp(mask, km_emu::bits(value), 0, km_emu::match);
+  return (unsigned)km_emu_warp(mask, km_emu::bits(value), -1, km_emu::match);
 }
 template <class T>
 KM_EMU_INLINE unsigned __match_all_sync(unsigned mask, T value, int* all) {

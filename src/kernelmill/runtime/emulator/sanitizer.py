@@ -1,0 +1,324 @@
+"""Launches that are looked at: in a child process, on copies of the arrays, reported as an error.
+
+The child (`sanitized.py`) gets a job file and a file that holds the arrays; it leaves their new
+bytes, its status and the reports. A crash there is one more report.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import json
+import mmap
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import threading
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kernelmill.errors import DeviceError
+from kernelmill.runtime.emulator.launches import raise_for
+from kernelmill.runtime.emulator.reports import Array, Report, SanitizerError, read_reports
+from kernelmill.runtime.emulator.schedule import current_schedule
+from kernelmill.runtime.emulator.symbols import arrays_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from kernelmill.runtime.emulator.launches import Geometry
+    from kernelmill.runtime.memory import View
+
+__all__ = [
+    "Given",
+    "Job",
+    "Sanitizer",
+    "current_sanitizer",
+    "run_job",
+    "sanitized",
+    "symbols_for",
+]
+
+# Arrays lie apart, so that what runs out of one does not run into the next.
+_GAP: Final = 4096
+_ALIGNED: Final = 256
+_CRASHED: Final = 66
+_FAST: Final = Path("/dev/shm")  # noqa: S108 - memory that looks like files, private ones below
+
+
+@dataclass(frozen=True, slots=True)
+class Sanitizer:
+    """How launches are looked at.
+
+    Parameters
+    ----------
+    strict
+        Report plain reads beside atomic writes too. Compare-and-swap loops begin with such a read.
+    timeout
+        Seconds that one launch may take.
+    """
+
+    strict: bool = False
+    timeout: float = 120.0
+
+
+_CURRENT: ContextVar[Sanitizer | None] = ContextVar("kernelmill_sanitizer", default=None)
+
+
+def current_sanitizer() -> Sanitizer | None:
+    """Return how launches in this context are looked at; None where they are not."""
+    return _CURRENT.get()
+
+
+@contextmanager
+def sanitized(sanitizer: Sanitizer | None = None) -> Iterator[Sanitizer]:
+    """Look at the launches inside the `with`.
+
+    Each then runs in a process of its own; what is found raises `SanitizerError`.
+
+    Examples
+    --------
+    >>> import numpy as np, kernelmill as km
+    >>> from kernelmill.runtime.emulator import SanitizerError, compile_emulated, sanitized
+    >>> text = 'extern "C" __global__ void f(float* x) { x[threadIdx.x + 1] = 0; }'
+    >>> kernel = compile_emulated(text, name="f.cu").get_kernel("f")
+    >>> with sanitized():
+    ...     try:
+    ...         km.launch(None, km.LaunchConfig(1, 8), kernel, np.ones(8, np.float32))
+    ...     except SanitizerError as error:
+    ...         found = error.reports[0]
+    >>> print(found.kind, found.place, f"{found.array}[{found.index}]", found.thread)
+    out of bounds f.cu:1 x[8] (7, 0, 0)
+    """
+    chosen = sanitizer or Sanitizer()
+    token = _CURRENT.set(chosen)
+    try:
+        yield chosen
+    finally:
+        _CURRENT.reset(token)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """An array that a kernel is given, with the name that reports call it by."""
+
+    name: str
+    view: View
+    constant: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One launch; `pointers` are (argument, offset in its bytes, array, offset in the array).
+
+    `texts` are the sources by their names; `others` the kernels of the library that do not run.
+    """
+
+    kernel: str
+    library: Path
+    number: int
+    values: Sequence[bytes]
+    pointers: Sequence[tuple[int, int, int, int]]
+    arrays: Sequence[Given]
+    grid: Geometry
+    block: Geometry
+    shared: int
+    cooperative: bool
+    texts: Mapping[str, str] = field(repr=False)
+    others: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class _Span:
+    """Bytes of the host that arrays lie in, and where their copy is; overlapping ones share it."""
+
+    low: int
+    high: int
+    arrays: list[int]
+    offset: int = 0
+
+
+def run_job(job: Job, sanitizer: Sanitizer) -> None:
+    """Run a launch in a child process and copy what it wrote back.
+
+    Raises
+    ------
+    SanitizerError
+        Something was found.
+    DeviceError
+        The launch failed otherwise, or took too long.
+    """
+    place = _FAST if _FAST.is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="kernelmill-", dir=place) as name:
+        folder = Path(name)
+        spans = _spans(job.arrays)
+        _copy_in(spans, folder / "memory")
+        (folder / "job.json").write_text(json.dumps(_described(job, spans, sanitizer)))
+        status = _run(job, folder, sanitizer)
+        reports = _reports(job, folder)
+        _copy_out(spans, job.arrays, folder / "memory")
+        if reports:
+            raise SanitizerError(job.kernel, reports, schedule=str(current_schedule()))
+        raise_for(job.kernel, *status)
+
+
+def _spans(arrays: Sequence[Given]) -> list[_Span]:
+    order = sorted(range(len(arrays)), key=lambda i: arrays[i].view.bounds)
+    spans: list[_Span] = []
+    for i in order:
+        low, high = arrays[i].view.bounds
+        if spans and low < spans[-1].high:
+            spans[-1].high = max(spans[-1].high, high)
+            spans[-1].arrays.append(i)
+        else:
+            spans.append(_Span(low, high, [i]))
+    at = _GAP
+    for span in spans:
+        span.offset = at + span.low % 16  # vectors are aligned there as they are here
+        at = -(-(span.offset + span.high - span.low + _GAP) // _ALIGNED) * _ALIGNED
+    return spans
+
+
+def _copy_in(spans: Sequence[_Span], path: Path) -> None:
+    size = spans[-1].offset + spans[-1].high - spans[-1].low + _GAP if spans else _GAP
+    with path.open("wb+") as file:
+        file.truncate(size)
+        with mmap.mmap(file.fileno(), size) as memory:
+            for span in spans:
+                nbytes = span.high - span.low
+                memory[span.offset : span.offset + nbytes] = ctypes.string_at(span.low, nbytes)
+
+
+def _copy_out(spans: Sequence[_Span], arrays: Sequence[Given], path: Path) -> None:
+    data = path.read_bytes()
+    for span in spans:
+        if all(arrays[i].constant or arrays[i].view.readonly for i in span.arrays):
+            continue
+        nbytes = span.high - span.low
+        ctypes.memmove(span.low, data[span.offset : span.offset + nbytes], nbytes)
+
+
+def _described(job: Job, spans: Sequence[_Span], sanitizer: Sanitizer) -> dict[str, Any]:
+    where = {i: span for span in spans for i in span.arrays}
+    pointers = [
+        (argument, at, where[i].offset + job.arrays[i].view.ptr - where[i].low + delta)
+        for argument, at, i, delta in job.pointers
+    ]
+    schedule = current_schedule()
+    return {
+        "library": str(job.library),
+        "number": job.number,
+        "values": [value.hex() for value in job.values],
+        "pointers": pointers,
+        "arrays": [
+            (span.offset, span.high - span.low, job.arrays[span.arrays[0]].name) for span in spans
+        ],
+        "grid": job.grid,
+        "block": job.block,
+        "shared": job.shared,
+        "cooperative": job.cooperative,
+        "strict": sanitizer.strict,
+        "schedule": (schedule.order, schedule.seed, schedule.blocks, schedule.patience),
+        "symbols": symbols_for(job.library, job.others),
+    }
+
+
+def symbols_for(
+    library: Path, others: frozenset[str] = frozenset()
+) -> list[tuple[bool, int, int, str]]:
+    """Return the arrays of a library, but for those of kernels that do not run.
+
+    In the form that the child passes to the runtime.
+    """
+    return [(s.shared, s.at, s.nbytes, s.name) for s in arrays_of(library) if s.owner not in others]
+
+
+def _run(job: Job, folder: Path, sanitizer: Sanitizer) -> tuple[int, str]:
+    """Run the job in a child; return the status of the launch and its message."""
+    ended = _nursery().run(folder, sanitizer.timeout)
+    sys.stdout.write((folder / "stdout").read_text(errors="replace"))
+    if ended is None:
+        raise DeviceError(
+            f"kernel {job.kernel!r} did not end within {sanitizer.timeout:g} s under the sanitizer",
+            hint="launch a smaller grid, or give it more time: Sanitizer(timeout=...)",
+        )
+    result = folder / "result.json"
+    if result.exists():
+        status, message = json.loads(result.read_text())
+        return int(status), str(message)
+    if ended == _CRASHED:
+        return 0, ""  # it is among the reports
+    said = (folder / "stderr").read_text(errors="replace").strip()
+    raise DeviceError(
+        f"the process that ran kernel {job.kernel!r} ended with status {ended}: {said[-2000:]}"
+    )
+
+
+class _Nursery:
+    """A process that forks a child for each job, so that a launch does not start an interpreter."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "kernelmill.runtime.emulator.sanitized"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        self._lock = threading.Lock()
+        atexit.register(self.close)
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def run(self, folder: Path, timeout: float) -> int | None:
+        """Return the status that the child for a folder ended with; None when it took too long."""
+        asked, answer = self._process.stdin, self._process.stdout
+        assert asked is not None
+        assert answer is not None
+        with self._lock:
+            try:
+                asked.write(f"{folder}\n".encode())
+                asked.flush()
+            except BrokenPipeError:
+                return 1
+            if not select.select([answer], [], [], timeout)[0]:
+                self.close()
+                return None
+            return int(answer.readline() or b"1")
+
+    def close(self) -> None:
+        """End it, and the child that it waits for."""
+        if self.is_alive:
+            self._process.terminate()  # it ends its child first
+            self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+_KEPT: dict[int, _Nursery] = {}
+
+
+def _nursery() -> _Nursery:
+    """Return that of this process; one that has ended is replaced."""
+    found = _KEPT.get(os.getpid())
+    if found is None or not found.is_alive:
+        _KEPT.clear()
+        found = _KEPT[os.getpid()] = _Nursery()
+    return found
+
+
+def _reports(job: Job, folder: Path) -> list[Report]:
+    arrays = {
+        given.name: Array(given.name, given.view.dtype.itemsize, given.view.shape)
+        for given in job.arrays
+    }
+    path = folder / "reports"
+    if not path.exists():
+        return []
+    return read_reports(path, job.library, list(job.texts), arrays, job.texts)
