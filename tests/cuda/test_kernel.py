@@ -114,3 +114,22 @@ def test_launch_and_prepare_take_a_kernel():
     )
     assert isinstance(on_device[1], CudaArray)
     assert dtype_of(x.dtype) == on_device[0].dtype
+
+
+def test_numpy_arrays_are_copied_there_and_back():
+    import kernelmill as km
+    from kernelmill import events
+
+    case = next(c for c in CASES if c.name == "saxpy")
+    a, x, y = case.args
+    target, whole = y.copy(), np.zeros((1000, 2), np.float32)
+    with km.Device("cuda"), events.listen() as seen:
+        case.kernel.launch(1000, a, x, target)
+    np.testing.assert_allclose(target, case.expected[2], rtol=1e-5, atol=1e-6)
+    moves = [(e.source, e.device) for e in seen if e.kind == "copy"]
+    assert moves == [("cpu", "cuda:0"), ("cpu", "cuda:0"), ("cuda:0", "cpu")]
+    case.kernel.launch(1000, a, to_device(x), whole[:, 1])  # the other array decides
+    np.testing.assert_allclose(whole[:, 1], np.float32(a) * x, rtol=1e-5, atol=1e-6)
+    assert not whole[:, 0].any()
+    with km.Device("cuda"), pytest.raises(km.ArgumentError, match="'x', 'y' two overlap"):
+        case.kernel.launch(10, a, whole[:, 0], whole[1:, 0])

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from kernelmill.compiler.dialects import Dialect
 
-__all__ = ["KernelParameter", "PrintedKernel", "print_kernel"]
+__all__ = ["KernelParameter", "PrintedKernel", "print_kernel", "written_arrays"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class _KernelPrinter:
         self.types = tuple(dict.fromkeys((*types, *(a.dtype for a in kernel.arrays))))
         if any(isinstance(t, (StructType, TupleType)) for t in self.types):
             dialect = dialect.for_neighbours()
-        self.written = _written(kernel.program)
+        self.written = written_arrays(kernel.program)
         self.scope = KernelScope(kernel, dialect, written=self.written, lines=lines)
 
     def print(self) -> PrintedKernel:
@@ -280,7 +280,7 @@ def _effects(program: ir.Program) -> Iterator[Effect]:
                 yield statement
 
 
-def _written(program: ir.Program) -> set[str]:
+def written_arrays(program: ir.Program) -> set[str]:
     """Return the arrays that the kernel changes, or reads atomically."""
     return {e.place.array for e in _effects(program) if isinstance(e, (Store, Atomic))}
 

@@ -11,13 +11,15 @@ import threading
 import types
 from dataclasses import dataclass
 from functools import update_wrapper
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, overload
+from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias, overload
 
 from kernelmill.compiler.kernel_functions import static
 from kernelmill.compiler.narrow import NARROW_LIMIT
 from kernelmill.errors import ArgumentError, DeviceError
 from kernelmill.kernels.arguments import Given, given_argument, overlapping, views_of
+from kernelmill.kernels.moves import Sent, bring, is_numpy, send
 from kernelmill.kernels.variants import KernelOptions, Shape, Variant, make_variant
+from kernelmill.runtime.cuda.arrays import DeviceView
 from kernelmill.runtime.cuda.launches import LaunchConfig, PreparedLaunch, launch, prepare
 from kernelmill.runtime.devices import current_backend
 
@@ -220,8 +222,9 @@ class KernelFunction:
             whose last one is along x.
         *args, **kwargs
             The arguments of the kernel: arrays in the memory of one CUDA device, which then runs
-            it, or of the host where the emulator is the current device; numbers, NumPy scalars,
-            structs; dtypes and functions, which are baked.
+            it, or of the host where the emulator is the current device; NumPy arrays where it is a
+            CUDA device, which are copied there, and back where they are written; numbers, NumPy
+            scalars, structs; dtypes and functions, which are baked.
         stream
             As `km.launch` takes it; by default the current one.
         block
@@ -263,39 +266,47 @@ class KernelFunction:
     ) -> None:
         """Launch with a configuration; `km.launch(stream, config, kernel, *args)` does this."""
         given = self._bind(args, kwargs)
+        number = self._device_for(given)
+        sent: list[Sent] = []
+        if number is not None and any(map(is_numpy, given)):
+            given, sent = send(given, number, stream)
         variant = self._variant(given, _shape_of(config))
-        loaded = self._loaded(variant, given)
+        loaded = variant.on_emulator() if number is None else variant.on_cuda(number)
         launch(stream, config, loaded, *variant.passed(given))
+        if sent:
+            bring(sent, variant.written, stream)
 
     def prepare(self, config: LaunchConfig, args: tuple[object, ...]) -> PreparedLaunch:
         """Compile, check and pack once, to launch often; see `km.prepare`."""
         given = self._bind(args, {})
+        number = self._device_for(given)
         variant = self._variant(given, _shape_of(config))
-        return prepare(config, self._loaded(variant, given), *variant.passed(given))
+        loaded = variant.on_emulator() if number is None else variant.on_cuda(number)
+        return prepare(config, loaded, *variant.passed(given))
 
-    def _loaded(self, variant: Variant, given: list[Given]) -> Any:  # Any: a kernel of a device
-        numbers = {getattr(v, "device", None) for v in views_of(given)}
-        if numbers - {None}:
-            if None in numbers:
-                place = next(g.name for g in given if _is_on_host(g))
-                raise DeviceError(
-                    f"argument {place!r} of kernel {self.function.__name__!r} is in the memory of "
-                    "the host, others are on a CUDA device",
-                    hint="copy it to the device: km.to_device(x), x.cuda(), cupy.asarray(x)",
-                )
-            return variant.on_cuda(min(n for n in numbers if n is not None))
+    def _device_for(self, given: list[Given]) -> int | None:
+        """Return the number of the CUDA device that runs a call, None for the emulator."""
+        name = self.function.__name__
+        numbers = {v.device for v in views_of(given) if isinstance(v, DeviceView)}
         backend = current_backend()
-        if backend.name == "emulator":
-            return variant.on_emulator()
-        if numbers or not backend.name.startswith("cuda"):
-            what = "its arrays are in the memory of the host" if numbers else "it has no arrays"
+        on_cuda = bool(numbers) or backend.name.startswith("cuda")
+        host = next((g for g in given if _is_on_host(g) and not (on_cuda and is_numpy(g))), None)
+        if on_cuda and host is not None:
             raise DeviceError(
-                f"kernel {self.function.__name__!r} cannot run on {backend.name}: {what}, and "
-                "kernels run on CUDA devices and on the emulator",
-                hint="copy arrays to a GPU: km.to_device(x); or run it here: "
-                'with km.Device("emulator")',
+                f"argument {host.name!r} of kernel {name!r} is in the memory of the host; this "
+                "runs on a CUDA device",
+                hint="copy it to the device: km.to_device(x), x.cuda(), cupy.asarray(x)",
             )
-        return variant.on_cuda(int(backend.name.partition(":")[2] or 0))
+        if on_cuda:
+            return min(numbers, default=int(backend.name.partition(":")[2] or 0))
+        if backend.name == "emulator":
+            return None
+        what = "its arrays are in the memory of the host" if host else "it has no arrays"
+        raise DeviceError(
+            f"kernel {name!r} cannot run on {backend.name}: {what}, and kernels run on CUDA "
+            "devices and on the emulator",
+            hint='choose a device: with km.Device("cuda"), or with km.Device("emulator")',
+        )
 
     # ------------------------------------------------------------------ variants
 

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from kernelmill.compiler.cpp_kernel import KernelParameter, PrintedKernel, print_kernel
+from kernelmill.compiler.cpp_kernel import (
+    KernelParameter,
+    PrintedKernel,
+    print_kernel,
+    written_arrays,
+)
 from kernelmill.compiler.frontend.kernel_program import KernelTranslation, translate_kernel
 from kernelmill.dtypes import float32
 from kernelmill.runtime.cuda.images import compile_text
@@ -91,6 +96,11 @@ class Variant:
         """CUDA C++ to read, without `#line`."""
         exact = not self.options.contract
         return print_kernel(self.kernel, exact=exact, lines=False).text
+
+    @property
+    def written(self) -> set[str]:
+        """Names of the arrays that it writes."""
+        return written_arrays(self.kernel.program)
 
     @property
     def file(self) -> str:
