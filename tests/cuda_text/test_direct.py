@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import struct
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,12 +13,12 @@ import pytest
 
 import kernelmill as km
 from kernelmill.config import override
-from kernelmill.dtypes import float32, float64, int32, uint64
+from kernelmill.dtypes import bfloat16, float32, float64, int32, uint64
 from kernelmill.runtime.backend import Direct, Grid, Value
 from kernelmill.runtime.cuda import direct as direct_module
 from kernelmill.runtime.cuda.arguments import Pointer
 from kernelmill.runtime.cuda.arrays import CudaArray, view_of
-from kernelmill.runtime.cuda.direct import launcher_of
+from kernelmill.runtime.cuda.direct import array_slot, launcher_of
 from kernelmill.runtime.cuda.driver import recent_kernels
 from kernelmill.runtime.cuda.quick import slots_of
 from kernelmill.runtime.cuda.records import layout_of, write
@@ -172,6 +173,14 @@ def test_unaligned_arrays_are_served_only_by_texts_for_them(launcher):
     loose, _ = launcher([odd, out])
     assert loose(odd, out) is True
     assert loose(good, out) is True
+
+
+def test_a_type_without_a_numpy_type_equals_none_of_them(monkeypatch):
+    """None would not do: NumPy calls it float64."""
+    monkeypatch.delitem(sys.modules, "ml_dtypes", raising=False)
+    _, _, ours, described, *_ = array_slot(0, bfloat16)
+    assert ours is bfloat16
+    assert not any(np.dtype(code) == described for code in "?bhilBHILefdFD")
 
 
 # -------------------------------------------------------------------------- arguments of launches

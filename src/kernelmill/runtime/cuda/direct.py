@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 import sys
+from contextlib import suppress
 from functools import cache as once
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -93,10 +94,9 @@ def array_slot(
     """
     if dtype is None:
         return ("a", at, None, None, 0, 0, 0, alignment, shape_at, strides_at, rank, fixed)
-    try:
+    described: object = dtype  # bfloat16 without ml_dtypes: equal to the type of no array of CuPy
+    with suppress(DTypeError):
         described = dtype.to_numpy()
-    except DTypeError:  # bfloat16 without ml_dtypes: no array of CuPy is of it
-        described = None
     return (
         "a", at, dtype, described, *code_of(dtype), dtype.itemsize, alignment, shape_at,
         strides_at, rank, fixed,
