@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["cases"]
 
 EXAMPLES: Final = Path(__file__).resolve().parent.parent / "examples" / "kernels_in_python"
+DEVICE: Final = "cuda:0"
 _GOALS: Final = (Goal(CUDA_CPP, share=0.03),)
 _LAUNCHES: Final = 20
 # What torch calls the same, on the arguments of a case as tensors.
@@ -50,8 +51,7 @@ def cases(budget: Budget) -> Iterator[_Pair]:
         sys.path.append(str(EXAMPLES))
     import cases as kernels
 
-    import run as forms
-
+    forms = _forms()
     for name, example in kernels.CASES.items():
         if not example.module.exists():
             print(f"cuda_kernels: {name} has no Python form", file=sys.stderr)
@@ -72,19 +72,27 @@ def _forms() -> Any:
     return made
 
 
+def _stream() -> Any:
+    """Return the stream that a graph is recorded on, while it is."""
+    return timing.torch().cuda.current_stream()
+
+
 class _Pair:
     """One example with its two forms on the device."""
 
     def __init__(self, kernels: Any, forms: Any, example: Any, size: tuple[int, ...]) -> None:
         self._kernels, self._forms, self._example = kernels, forms, example
-        self._values = kernels.values_of(
-            example, size, seed=int(np.random.default_rng().integers(1 << 30))
-        )
         self._makers = {OURS: forms.python_form, CUDA_CPP: forms.cuda_form}
         self._size = size
+        self._values: dict[str, Any] = {}
+        small = kernels.values_of(example)
+        arrays = [v for v in small.values() if isinstance(v, np.ndarray)]
+        self.name, self.dtype = example.name, arrays[0].dtype.name
 
     def case(self) -> Case:
         """Return the case: both forms timed on arrays of their own."""
+        seed = int(np.random.default_rng().integers(1 << 30))
+        self._values = self._kernels.values_of(self._example, self._size, seed=seed)
         found = [self._contender(name) for name in self._makers]
         skipped = {}
         if self._example.name in _TORCH:
@@ -107,10 +115,9 @@ class _Pair:
         )
 
     def _contender(self, name: str) -> Contender:
-        there = self._forms.put(self._values, "cuda:0")
+        there = self._forms.put(self._values, DEVICE)
         call = self._makers[name](self._example, there)
-        current = timing.torch().cuda.current_stream
-        return timing.device_contender(name, [lambda: call(current())], _LAUNCHES)
+        return timing.device_contender(name, [lambda: call(_stream())], _LAUNCHES)
 
     def _torch(self) -> Contender:
         torch = timing.torch()
@@ -124,7 +131,7 @@ class _Pair:
     def _error(self, contender: Contender) -> float:
         """Return the share of wrong elements: by NumPy on small arrays, by CUDA C++ on large."""
         small = self._kernels.values_of(self._example)
-        there = self._forms.put(small, "cuda:0")
+        there = self._forms.put(small, DEVICE)
         self._makers[contender.name](self._example, there)(None)
         wrong = self._kernels.difference(self._example, self._output(there), small)
         return max(wrong, self._disagreement(contender.name))
@@ -138,9 +145,10 @@ class _Pair:
         return float(np.mean(~(np.abs(mine.astype(float) - theirs) <= allowed)))
 
     def _large(self, name: str) -> Any:
-        there = self._forms.put(self._values, "cuda:0")
+        there = self._forms.put(self._values, DEVICE)
         self._makers[name](self._example, there)(None)
         return self._output(there)
 
     def _output(self, there: dict[str, Any]) -> Any:
-        return there[self._example.output].numpy()
+        found = there[self._example.output]
+        return found if isinstance(found, np.ndarray) else found.numpy()

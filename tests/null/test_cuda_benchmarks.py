@@ -5,6 +5,7 @@ Arrays are on the processor here, and a timer that returns a constant stands for
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import subprocess
 import sys
@@ -30,7 +31,14 @@ import kernelmill as km
 import report
 import results
 import wheels
-from harness import BUILT_IN, COPY, FASTEST, FLOOR, OURS, Contender, Goal, Row
+from harness import BUILT_IN, COPY, CUDA_CPP, FASTEST, FLOOR, OURS, Contender, Goal, Row
+
+# A module for tests has the same name.
+SPEC = importlib.util.spec_from_file_location(
+    "benchmarks_cuda_kernels", ROOT / "benchmarks" / "cuda_kernels.py"
+)
+cuda_kernels = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(cuda_kernels)
 
 MACHINE = {
     "gpu": "NVIDIA H200",
@@ -247,6 +255,27 @@ def test_a_python_operator_is_asked_to_cost_what_the_built_in_one_costs(no_gpu):
 def test_cold_cases_have_sets_of_arrays(no_gpu):
     cuda_transform._work(cuda_transform.ADD, "float32", 5000, sets=3).case()
     assert {sets for _, sets, _ in no_gpu} == {3}
+
+
+@pytest.fixture
+def on_emulator(no_gpu, monkeypatch):
+    monkeypatch.setattr(cuda_kernels, "DEVICE", "emulator")
+    monkeypatch.setattr(cuda_kernels, "_stream", lambda: None)
+    monkeypatch.setattr(cuda_kernels, "_TORCH", {})
+    with km.Device("emulator"):
+        yield
+
+
+def test_both_forms_of_a_kernel_agree_before_they_are_timed(on_emulator, monkeypatch):
+    found = {pair.name: pair for pair in cuda_kernels.cases(cuda_timing.QUICK)}
+    assert len(found) == 12
+    row = harness.measure(found["stencil"].case(), cuda_timing.QUICK)
+    assert {OURS, CUDA_CPP} <= set(row.best)
+    assert [goal.peer for goal in row.goals] == [CUDA_CPP]
+    pair = found["saxpy"]
+    monkeypatch.setitem(pair._makers, OURS, lambda example, there: lambda stream: None)
+    with pytest.raises(AssertionError, match="kernelmill: saxpy float32"):
+        harness.measure(pair.case(), cuda_timing.QUICK)
 
 
 def work_with(**makers):
