@@ -12,6 +12,7 @@ import pytest
 import kernelmill as km
 from array_layouts import filled, same
 from kernelmill.algorithms.spread import Spread, orders_of
+from kernelmill.errors import ArgumentError
 from kernelmill.runtime import devices
 from kernelmill.runtime.backend import Kernel
 from kernelmill.runtime.cuda import device_headers
@@ -154,6 +155,18 @@ def test_pieces_depend_on_shape_and_chip_alone(device):
         assert (units, length, grid.tickets) == (1, 1 << 22, 1)
         assert (pieces - 1) * piece < length <= pieces * piece
         assert grid.parts >= 4 * pieces
+
+
+def test_a_plan_takes_other_shapes_though_they_are_spread_otherwise(device):
+    plan = km.reduce.plan(np.zeros(100, "f4"))
+    for size in (1 << 20, 100, 1 << 24):
+        plan(np.zeros(size, "f4"))
+        assert device.launches[-1].shape == (size,)
+    assert len({source.text for source in device.sources}) == 3
+    with pytest.raises(ArgumentError, match=r"for reduce add \(float32 contiguous\) rows, the arr"):
+        plan(np.zeros(100))
+    with pytest.raises(ArgumentError, match="the arrays need reduce add .float32 strided. rows"):
+        plan(np.zeros(100, "f4")[::2])
 
 
 def test_small_arrays_take_one_block_and_no_scratch_memory(device):

@@ -85,13 +85,24 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A kernel with its operators and its cost: everything but the arrays."""
+    """A kernel with its operators and its cost: everything but the arrays.
+
+    Kernels of one `nature` differ only in how they are spread over a device for a shape, and one
+    plan takes arrays for any of them; None where each kernel is of its own.
+    """
 
     family: str
     kernel: Kernel
     scope: Scope
     cost: Cost
     backend: Backend = field(repr=False, compare=False)
+    nature: object = field(default=None, repr=False, compare=False)
+
+    def serves(self, other: Built) -> bool:
+        """Return whether plans for the other one take what this one was built for."""
+        return self.kernel == other.kernel or (
+            self.nature is not None and self.nature == other.nature
+        )
 
 
 _BUILT: dict[object, Built] = {}
@@ -105,6 +116,7 @@ def build(
     source: Callable[[], KernelSource],
     *,
     backend: Backend,
+    nature: object = None,
 ) -> Built:
     """Return the kernel for `key`, which names everything that its text depends on."""
     config = get_config()
@@ -116,7 +128,7 @@ def build(
                 if function.raw is not None:
                     check_device(function.raw, backend.name)
         kernel = backend.build(source())
-        found = _BUILT.setdefault(full, Built(family, kernel, scope, cost, backend))
+        found = _BUILT.setdefault(full, Built(family, kernel, scope, cost, backend, nature))
     if found.cost != cost:  # arrays of one element, which count as free, came first
         return replace(found, cost=cost)
     return found
@@ -276,7 +288,7 @@ class Plan:
                 if done is not None:
                     return done
         bound = self._prepare(inputs, out)
-        if bound.built.kernel != self.built.kernel:
+        if not bound.built.serves(self.built):
             raise ArgumentError(
                 f"this plan was prepared for {self.describe(self.built)}, "
                 f"the arrays need {self.describe(bound.built)}",

@@ -351,8 +351,9 @@ def _built(work: _Work, stored: list[DType | StructType]) -> Built:
         text = ReductionText(inputs, element, texts, scope.size + len(_tail(folds)))
         return cuda_reduce_source(name, text, spread)
 
+    signature = _Signature(scope.operators, inputs, tuple(stored), form, ways, spread)
     return build(
-        _Signature(scope.operators, inputs, tuple(stored), form, ways, spread),
+        signature,
         "reduce",
         scope,
         Cost(
@@ -361,6 +362,7 @@ def _built(work: _Work, stored: list[DType | StructType]) -> Built:
         ),
         source,
         backend=work.backend,
+        nature=replace(signature, spread=None) if spread else None,
     )
 
 
