@@ -21,7 +21,7 @@ check: $(VENV)/.dev
 	$(BIN)/pytest -q -n 2 -m "not slow" tests/test_tiny.py tests/null
 
 full: $(VENV)/.dev
-	$(BIN)/pytest -n 2 -m "not cuda"
+	KERNELMILL_EVERY_CHIP=1 $(BIN)/pytest -n 2 -m "not cuda"
 
 fuzz: $(VENV)/.dev
 	KERNELMILL_FUZZ_PROGRAMS=20000 $(BIN)/pytest -n 2 tests/cpu/test_fuzz.py
