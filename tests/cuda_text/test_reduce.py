@@ -73,6 +73,7 @@ FORMS = {
     "runs": lambda t: km.reduce(np.zeros((64, 30, 200), t), axis=(0, 2)),
     "columns": lambda t: km.reduce(np.zeros((500, 1000), t), axis=0),
     "strided columns": lambda t: km.reduce(np.zeros((30, 8, 70), t)[:, :, ::2], axis=(0, 1)),
+    "narrow": lambda t: km.reduce(np.zeros((5000, 3), t), axis=0),
     "tree": lambda t: km.reduce(np.zeros(1 << 18, t), determinism=AS_TREE),
     "tree of rows": lambda t: km.reduce(np.zeros((9, 900), t), axis=1, determinism=AS_TREE),
     "tree of columns": lambda t: km.reduce(np.zeros((900, 9), t), axis=0, determinism=AS_TREE),
@@ -136,6 +137,8 @@ def test_transforms_structs_several_folds_and_starts_compile(device):
         ((1 << 18, 64), 1, ("rows", "teams", "256, 8")),
         ((100, 1 << 12), 1, ("rows", "blocks", "256")),
         ((100, 1 << 12), 0, ("columns", "blocks", "")),
+        ((1 << 12, 3), 0, ("narrow", "blocks", "")),
+        ((1 << 12, 17), 0, ("columns", "blocks", "")),
     ],
 )
 def test_as_many_threads_as_a_sequence_needs(device, shape, axis, found):
@@ -224,7 +227,7 @@ def test_large_states_fit_shared_memory(device):
 def test_values_on_the_emulator():
     """The bits of the CPU where they are promised, whatever the number of multiprocessors."""
     emulator = devices.backend_named("emulator")
-    shapes = [((70_001,), None), ((9, 30, 20), (0, 2))]
+    shapes = [((70_001,), None), ((9, 30, 20), (0, 2)), ((2001, 3), 0)]
     for shape, axis in shapes:
         x, y = filled(shape, "f4", 1), filled(shape, "u4", 2)
         with km.Device("emulator"):

@@ -191,6 +191,7 @@ _FILES: Final = {
     ("teams", False): "reduce_rows.cuh",
     ("blocks", True): "reduce_ordered.cuh",
     ("teams", True): "reduce_ordered.cuh",
+    ("narrow", False): "reduce_narrow.cuh",
     ("columns", False): "reduce_columns.cuh",
     ("columns", True): "reduce_columns.cuh",
 }
@@ -205,6 +206,8 @@ def _loops(spread: Spread, order: Order, number: int) -> str:
         name = "ordered" if order == "ordered" else "blocks"
         shape = f"{team}, {threads // team}, {spread.packet}"
         return f"km::columns<Pass{number}, {nested}, {shape}, {tree}>::{name}"
+    if spread.loops == "narrow":
+        return f"km::narrow<Pass{number}, {threads}, {spread.packet}, {spread.unroll}>::blocks"
     shared = f"<{threads}>" if spread.loops == "blocks" else f"<{threads}, {team}>"
     if order == "ordered":
         return f"km::ordered_rows<Pass{number}, {nested}, {spread.packet}>::{spread.loops}{shared}"

@@ -22,7 +22,7 @@ __all__ = ["CHUNK", "Order", "Spread", "grid_of", "orders_of", "spread_of", "sta
 
 # Any fixed order; that of the reduction tree with its lanes; that of the elements.
 Order: TypeAlias = Literal["free", "tree", "ordered"]
-Loops: TypeAlias = Literal["blocks", "teams", "columns"]
+Loops: TypeAlias = Literal["blocks", "teams", "columns", "narrow"]
 
 # The numbers of docs/reference/reduction-tree.md.
 CHUNK: Final = 16384
@@ -54,6 +54,8 @@ _HELD: Final = 16
 _LEAST_UNROLL: Final = 4
 _MOST_UNROLL: Final = 8
 _HELD_BYTES: Final = 256
+# The most columns for which whole memory is read instead.
+_NARROW: Final = 16
 # Operands that are read for each element.
 _READ: Final = frozenset(("contiguous", "strided", "unaligned"))
 _STATE_ALIGNMENT: Final = 16
@@ -102,6 +104,11 @@ def spread_of(
     `inputs` are itemsize and access of each input, `states` the bytes of accumulators of each pass.
     """
     if layout.form == "columns":
+        if orders == ("free",) and _are_narrow(layout, inputs):
+            packet = _packet(inputs, states[0])
+            unroll = _unroll(packet, inputs, states[0])
+            if _SHARING * packet * states[0] <= _EXCHANGED:
+                return Spread("narrow", orders, _SHARING, 1, packet, unroll, nested=False)
         return _columns(layout, inputs, max(states), orders)
     rows, length = _rows(layout)
     packet = _packet(inputs, max(states)) if "tree" not in orders else 1
@@ -166,6 +173,21 @@ def _team(rows: int, packets: int, unroll: int, multiprocessors: int) -> int:
     return alone or (_MANY if wanted >= threads else _FEW)
 
 
+def _are_narrow(layout: ReductionLayout, inputs: Sequence[tuple[int, Access]]) -> bool:
+    """Return whether a few columns lie side by side, one row after the other, in every input."""
+    length, extent = layout.shape[-2:]
+    if extent > _NARROW or len(layout.shape) - layout.kept > 2:  # noqa: PLR2004 - rows and columns
+        return False
+    read = [
+        (size, strides)
+        for (size, pattern), strides in zip(inputs, layout.strides, strict=False)
+        if pattern != "by_value"
+    ]
+    dense = all(strides[-2:] == (extent * size, size) for size, strides in read)
+    patterns = {pattern for _, pattern in inputs} - {"by_value"}
+    return dense and patterns == {"contiguous"} and length >= _SHARING
+
+
 def _columns(
     layout: ReductionLayout,
     inputs: Sequence[tuple[int, Access]],
@@ -196,7 +218,11 @@ def grid_of(
     spread: Spread, layout: ReductionLayout, states: Sequence[int], multiprocessors: int
 ) -> Grid:
     """Return the blocks of a launch and the pieces that sequences are cut into."""
-    if spread.loops == "columns":
+    if spread.loops == "narrow":
+        width = layout.shape[-1]
+        units, length = math.prod(layout.shape[: layout.kept]), layout.shape[-2]
+        piece = _piece_of_narrow(spread, units, length, width, multiprocessors)
+    elif spread.loops == "columns":
         width = spread.team * spread.packet
         length = math.prod(layout.shape[layout.kept : -1])
         units = math.prod(layout.shape[: layout.kept]) * -(-layout.shape[-1] // width)
@@ -232,6 +258,16 @@ def _piece_of_rows(spread: Spread, units: int, length: int, multiprocessors: int
     if spread.orders[0] == "ordered":
         return _doubled(_RUN * spread.threads, units, length, _ORDERED_BLOCKS * multiprocessors)
     step = spread.threads * spread.packet
+    most = max(1, _RESIDENT // spread.threads * multiprocessors // max(1, units))
+    pieces = max(1, min(length // (step * spread.unroll), most))
+    return -(-length // (pieces * step)) * step
+
+
+def _piece_of_narrow(
+    spread: Spread, units: int, length: int, columns: int, multiprocessors: int
+) -> int:
+    """Return the rows of a piece, whose elements are whole steps of a block."""
+    step = spread.threads // columns * spread.packet
     most = max(1, _RESIDENT // spread.threads * multiprocessors // max(1, units))
     pieces = max(1, min(length // (step * spread.unroll), most))
     return -(-length // (pieces * step)) * step

@@ -24,9 +24,8 @@ struct rows : Pass {
   }
   // Packets of W neighbours, N of them at a time: first, first + step ... before `end`.  Whether there was one.
   template <int W, int N>
-  static KM_INL bool sweep(const call& c, const Map& map, const bank& fold, const place& row, i64 first, i64 step, i64 end,
-                           state& total) {
-    state acc[W];
+  static KM_INL bool collect(const call& c, const Map& map, const bank& fold, const place& row, i64 first, i64 step, i64 end,
+                             state (&acc)[W]) {
     bool any = false;
     i64 i = first;
     _Pragma("unroll 1") for (; i + (N - 1) * step + W <= end; i += N * step) {
@@ -37,6 +36,13 @@ struct rows : Pass {
       absorb<W, 1>(fold, Pass::template elements<Nested, W, 1>(c, map, row, i, step), acc, any);
       any = true;
     }
+    return any;
+  }
+  template <int W, int N>
+  static KM_INL bool sweep(const call& c, const Map& map, const bank& fold, const place& row, i64 first, i64 step, i64 end,
+                           state& total) {
+    state acc[W];
+    const bool any = collect<W, N>(c, map, fold, row, first, step, end, acc);
     if (any) {
       KM_UNROLL_ALL for (int s = 1; s < W; s *= 2)
         KM_UNROLL_ALL for (int w = 0; w + s < W; w += 2 * s) acc[w] = fold(acc[w], acc[w + s]);
