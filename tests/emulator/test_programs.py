@@ -6,7 +6,7 @@ import pytest
 
 from emulator_kernels import CORPUS
 from kernelmill.errors import ArgumentError, CompileError, NotImplementedHere
-from kernelmill.runtime.emulator import Schedule, run_program, scheduled
+from kernelmill.runtime.emulator import Sanitizer, Schedule, run_program, scheduled
 
 EXPECTED = """\
 on kernelmill emulator
@@ -86,3 +86,31 @@ def test_what_cannot_be_compiled_is_refused_by_its_line(tmp_path):
         run(tmp_path, "#include <mma.h>\nint main() {}")
     with pytest.raises(ArgumentError, match="cannot read .*: No such file"):
         run_program(tmp_path / "absent.cu")
+
+
+def test_a_program_is_looked_at(tmp_path):
+    path = tmp_path / "program.cu"
+    path.write_text(
+        """#include <cstdio>
+__global__ void copy(const float* from, float* to, int n) {
+  for (int i = threadIdx.x; i <= n; i += blockDim.x)
+    to[i] = from[i];
+}
+int main() {
+  float *x, *fresh;
+  cudaMalloc(&x, 40);
+  cudaMalloc(&fresh, 40);
+  copy<<<1, 32>>>(fresh, x, 9);
+  cudaMemset(fresh, 0, 40);
+  copy<<<1, 32>>>(fresh, x, 9);
+  copy<<<1, 32>>>(fresh, x, 10);
+  printf("%s", cudaGetErrorString(cudaDeviceSynchronize()));
+}"""
+    )
+    done = run_program(path, capture=True, timeout=60, sanitizer=Sanitizer())
+    assert done.stdout == "unspecified launch failure"
+    found = [(r.kind, str(r.place), r.array, r.index) for r in done.reports]
+    assert found == [
+        ("uninitialised read", "program.cu:4", "fresh", 0),
+        ("out of bounds", "program.cu:4", "fresh", 10),
+    ]

@@ -12,7 +12,9 @@ import emulator_kernels
 import kernelmill as km
 from emulator_faults import FAULTS, TEXT
 from emulator_kernels import CASES, CORPUS
+from kernelmill.errors import ArgumentError, DeviceError
 from kernelmill.runtime.emulator import (
+    Sanitizer,
     SanitizerError,
     Schedule,
     compile_emulated,
@@ -76,3 +78,101 @@ def test_every_kind_of_fault_is_planted_three_times():
     kinds = [fault.kind for fault in FAULTS]
     for kind in ("out of bounds", "uninitialised read", "misaligned access", "race"):
         assert kinds.count(kind) >= 3
+
+
+SMALL = """#define KERNEL extern "C" __global__
+KERNEL void cas(int* word) {
+  int seen = *word, before;
+  do before = seen; while ((seen = atomicCAS(word, before, before + 1)) != before);
+}
+KERNEL void tail(float* y, int n) {
+  __shared__ float s[64];
+  if (threadIdx.x < n) s[threadIdx.x] = 1;
+  __syncwarp();
+  const float v = s[threadIdx.x];
+  if (threadIdx.x < n) y[threadIdx.x] = v;
+}
+KERNEL void meant(float* y, int n) {
+  __shared__ float s[64];
+  if (threadIdx.x < n) s[threadIdx.x] = 1;
+  __syncwarp();
+  const float v = s[threadIdx.x];  // the tail is thrown away; sanitizer: ignore
+  if (threadIdx.x < n) y[threadIdx.x] = v;
+}
+KERNEL void says(int n) { printf("%d threads\\n", n); }
+"""
+
+
+def small(name, *args, grid=1, block=32):
+    kernel = compile_emulated(SMALL, name="small.cu").get_kernel(name)
+    km.launch(None, km.LaunchConfig(grid, block), kernel, *args)
+
+
+def test_a_plain_read_before_a_compare_and_swap_is_a_race_in_the_strict_mode_only():
+    word = np.zeros(1, np.int32)
+    with sanitized():
+        small("cas", word, grid=2)
+    assert word[0] == 64
+    with sanitized(Sanitizer(strict=True)), pytest.raises(SanitizerError) as raised:
+        small("cas", word, grid=2)
+    assert {(r.kind, r.array) for r in raised.value.reports} == {("race", "word")}
+
+
+def test_tails_that_are_thrown_away_can_be_meant():
+    y = np.zeros(32, np.float32)
+    with sanitized(), pytest.raises(SanitizerError, match="small.cu:10: uninitialised read"):
+        small("tail", y, 20)
+    with sanitized(Sanitizer(initcheck="global")):
+        small("tail", y, 20)
+    with sanitized():
+        small("meant", y, 20)
+    with pytest.raises(ArgumentError, match="initcheck 'some' does not exist"):
+        Sanitizer(initcheck="some")
+
+
+def test_a_device_can_be_asked_to_sanitize():
+    y = np.zeros(8, np.float32)
+    with km.Device("emulator", sanitize=True):
+        small("meant", y, 8)
+        with pytest.raises(SanitizerError) as raised:
+            small("tail", y, 20)
+        assert (km.transform(y, lambda v: v + 1) == y + 1).all()
+        assert km.reduce(y, km.add) == 8
+    (report,) = [r for r in raised.value.reports if r.kind == "out of bounds"]
+    assert (report.array, report.index, report.thread) == ("y", 8, (8, 0, 0))
+    with pytest.raises(ArgumentError, match="device 'cpu' cannot sanitize"):
+        km.Device("cpu", sanitize=True)
+
+
+def test_arrays_of_several_dimensions_are_named_with_all_indices():
+    text = """extern "C" __global__ void put(int* grid, const int* same, int i) {
+  grid[i] += same[i] - same[i + 1];
+}"""
+    grid = np.zeros((4, 6), np.int32)
+    kernel = compile_emulated(text, name="put.cu").get_kernel("put")
+    with sanitized(), pytest.raises(SanitizerError) as raised:
+        km.launch(None, km.LaunchConfig(1, 2), kernel, grid, grid, 13)
+    found = {(r.kind, r.array, r.index) for r in raised.value.reports}
+    assert found == {("race", "grid", (2, 1))}
+
+
+def test_what_a_kernel_prints_is_seen_and_the_schedule_is_named(capsys):
+    with sanitized():
+        small("says", 3, block=2)
+    assert capsys.readouterr().out == "3 threads\n" * 2
+    schedule = Schedule("random", seed=12)
+    with scheduled(schedule), sanitized(), pytest.raises(SanitizerError) as raised:
+        small("tail", np.zeros(1, np.float32), 2)
+    assert "Schedule(order='random', seed=12" in raised.value.hint
+
+
+def test_a_launch_may_take_so_long():
+    text = 'extern "C" __global__ void f(int* x) { while (*(volatile int*)x < 1 << 30) ++*x; }'
+    kernel = compile_emulated(text).get_kernel("f")
+    with (
+        sanitized(Sanitizer(timeout=0.5)),
+        pytest.raises(DeviceError, match=r"did not end within 0.5 s"),
+    ):
+        km.launch(None, km.LaunchConfig(1, 1), kernel, np.zeros(1, np.int32))
+    with sanitized():
+        small("cas", np.zeros(1, np.int32))

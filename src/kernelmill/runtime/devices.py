@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from kernelmill.config import get_config
-from kernelmill.errors import DeviceError, MissingExtraError, NotImplementedHere
+from kernelmill.errors import ArgumentError, DeviceError, MissingExtraError, NotImplementedHere
 from kernelmill.runtime.cpu import CpuBackend
 from kernelmill.runtime.null import NullBackend
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
     from types import TracebackType
     from typing import Self
 
@@ -119,11 +120,16 @@ class Device:
     name
         "cpu", "cuda" for the first GPU, "cuda:1", "emulator" (what a GPU would run, on the CPU), or
         "null" (builds nothing, computes nothing; for tests).
+    sanitize
+        Whether launches inside the `with` are looked at, on the emulator: races, bounds,
+        uninitialised reads, barriers. What is found raises `SanitizerError`.
 
     Raises
     ------
     DeviceError
         There is no such device here.
+    ArgumentError
+        `sanitize` is asked of a device that is not the emulator.
 
     Examples
     --------
@@ -141,10 +147,19 @@ class Device:
     """
 
     name: str
+    sanitize: bool = field(default=False, kw_only=True)
     _tokens: list[Token[str | None]] = field(default_factory=list, repr=False, compare=False)
+    _checks: list[AbstractContextManager[Any]] = field(
+        default_factory=list, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         backend_named(self.name)
+        if self.sanitize and self.name != "emulator":
+            raise ArgumentError(
+                f"device {self.name!r} cannot sanitize; the emulator can",
+                hint="km.Device('emulator', sanitize=True); NVIDIA has compute-sanitizer for GPUs",
+            )
 
     @property
     def backend(self) -> Backend:
@@ -207,6 +222,11 @@ class Device:
 
     def __enter__(self) -> Self:
         self._tokens.append(_CURRENT.set(self.name))
+        if self.sanitize:
+            from kernelmill.runtime.emulator import sanitized  # noqa: PLC0415 - only where asked for
+
+            self._checks.append(sanitized())
+            self._checks[-1].__enter__()
         return self
 
     def __exit__(
@@ -215,6 +235,8 @@ class Device:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self.sanitize:
+            self._checks.pop().__exit__(kind, error, trace)
         _CURRENT.reset(self._tokens.pop())
 
 

@@ -21,7 +21,7 @@ def main(arguments: list[str]) -> None:
     schedule = Schedule(cast("Order", order), seed, blocks, patience)
     if "report" in settings:
         report = Path(settings["report"])
-        runtime = prepare_runtime(report, settings["symbols"], strict=settings["strict"])
+        runtime = prepare_runtime(report, settings["symbols"], settings["checks"])
     else:
         runtime = load_runtime()
     runtime.km_emu_defaults.restype = ctypes.POINTER(LaunchRecord)

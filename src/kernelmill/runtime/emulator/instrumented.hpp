@@ -146,9 +146,10 @@ KM_EMU_HOOK void __ubsan_handle_type_mismatch_v1_abort(AlignmentRecord* d, unsig
 
 // ---- what the process that holds the kernel tells before it launches ----------------------------------------------------------
 
-KM_EMU_HOOK void km_emu_check_output(const char* path, int strict) {
+KM_EMU_HOOK void km_emu_check_output(const char* path, int strict, int initcheck) {
   checks::output = fopen(path, "w");
   checks::strict = strict != 0;
+  checks::initcheck = initcheck;
 }
 KM_EMU_HOOK void km_emu_check_symbol(int shared, u64 at, u64 bytes, const char* name) {
   (shared ? checks::arrays.shared_symbols : checks::arrays.module_symbols).push_back({at, bytes, name});

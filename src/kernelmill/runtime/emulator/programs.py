@@ -129,6 +129,6 @@ def _settings(library: Path, report: Path, sanitizer: Sanitizer | None) -> dict[
     }
     if sanitizer is not None:
         found["report"] = str(report)
-        found["strict"] = sanitizer.strict
+        found["checks"] = sanitizer.settings()
         found["symbols"] = symbols_for(library)
     return found

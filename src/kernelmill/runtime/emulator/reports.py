@@ -191,7 +191,7 @@ def _place(frames: Sequence[tuple[str, int]], names: Sequence[str]) -> Place:
         if Path(file).name in _OURS:
             continue
         known = [name for name in names if file == name or file.endswith(f"/{name}")]
-        return Place(max(known, key=len) if known else file, line)
+        return Place(max(known, key=len) if known else file.removeprefix("./"), line)
     return Place()
 
 

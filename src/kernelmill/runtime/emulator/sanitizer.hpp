@@ -19,6 +19,7 @@ inline std::unordered_map<Block*, BlockRecord*> blocks;
 inline FILE* output;
 inline int reports;
 inline bool strict;
+inline int initcheck = 2;  // uninitialised reads: 0 none, 1 of global memory, 2 all
 inline u64 writes;  // accesses that may end a spin
 inline std::map<std::pair<u32, u32>, int> seen;
 // The kernel's module, and the record that holds the arguments.
@@ -130,7 +131,8 @@ inline void race(Region& r, char* p, u32 bytes, const void* caller, const Access
 }
 
 inline void check_written(Region& r, char* p, usize at, u32 bytes, int how, const void* caller) {
-  const bool reads = (how & updating) || !(how & (writing | unchecked));
+  const bool asked = initcheck == 2 || (initcheck == 1 && !r.is_shared());
+  const bool reads = asked && ((how & updating) || !(how & (writing | unchecked)));
   if (reads && !r.is_written(at, bytes) && is_new(offset_of(caller), 0))
     report_at("uninitialised read", caller, &r, p, bytes, Other(), "read before anything was written there");
   if (how & writing) r.mark_written(at, bytes);

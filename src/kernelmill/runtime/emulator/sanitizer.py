@@ -20,9 +20,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
-from kernelmill.errors import DeviceError
+from kernelmill.errors import ArgumentError, DeviceError
 from kernelmill.runtime.emulator.launches import raise_for
 from kernelmill.runtime.emulator.reports import Array, Report, SanitizerError, read_reports
 from kernelmill.runtime.emulator.schedule import current_schedule
@@ -44,6 +44,8 @@ __all__ = [
     "symbols_for",
 ]
 
+InitCheck: TypeAlias = Literal["none", "global", "all"]
+INITCHECKS: Final[tuple[InitCheck, ...]] = get_args(InitCheck)
 # Arrays lie apart, so that what runs out of one does not run into the next.
 _GAP: Final = 4096
 _ALIGNED: Final = 256
@@ -59,12 +61,26 @@ class Sanitizer:
     ----------
     strict
         Report plain reads beside atomic writes too. Compare-and-swap loops begin with such a read.
+    initcheck
+        Which reads of what was never written are reported: "all", those of "global" memory, or
+        "none". Tiles whose tail is loaded and thrown away are read so.
     timeout
         Seconds that one launch may take.
     """
 
     strict: bool = False
+    initcheck: InitCheck = "all"
     timeout: float = 120.0
+
+    def __post_init__(self) -> None:
+        if self.initcheck not in INITCHECKS:
+            raise ArgumentError(
+                f"initcheck {self.initcheck!r} does not exist; accepted: {', '.join(INITCHECKS)}"
+            )
+
+    def settings(self) -> dict[str, Any]:
+        """Return what the runtime is told."""
+        return {"strict": self.strict, "initcheck": INITCHECKS.index(self.initcheck)}
 
 
 _CURRENT: ContextVar[Sanitizer | None] = ContextVar("kernelmill_sanitizer", default=None)
@@ -222,7 +238,7 @@ def _described(job: Job, spans: Sequence[_Span], sanitizer: Sanitizer) -> dict[s
         "block": job.block,
         "shared": job.shared,
         "cooperative": job.cooperative,
-        "strict": sanitizer.strict,
+        "checks": sanitizer.settings(),
         "schedule": (schedule.order, schedule.seed, schedule.blocks, schedule.patience),
         "symbols": symbols_for(job.library, job.others),
     }
