@@ -11,13 +11,16 @@ import threading
 import types
 from dataclasses import dataclass
 from functools import update_wrapper
-from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, overload
+
+import numpy as np
 
 from kernelmill.compiler.kernel_functions import static
 from kernelmill.compiler.narrow import NARROW_LIMIT
 from kernelmill.errors import ArgumentError, DeviceError
 from kernelmill.kernels.arguments import Given, given_argument, overlapping, views_of
 from kernelmill.kernels.moves import Sent, bring, is_numpy, send
+from kernelmill.kernels.quick import QuickCalls, look
 from kernelmill.kernels.variants import KernelOptions, Shape, Variant, make_variant
 from kernelmill.runtime.cuda.arrays import DeviceView
 from kernelmill.runtime.cuda.launches import LaunchConfig, PreparedLaunch, launch, prepare
@@ -37,6 +40,7 @@ Extent: TypeAlias = int | tuple[int, ...]
 _BLOCKS: Final[dict[int, tuple[int, int, int]]] = {1: (256, 1, 1), 2: (32, 8, 1), 3: (32, 4, 2)}
 _MOST_BLOCKS: Final = (NARROW_LIMIT // 256, 65535, 65535)
 _MOST_STATES: Final = 8
+_MOST_CONFIGS: Final = 256
 _POSITIONAL: Final = (
     inspect.Parameter.POSITIONAL_ONLY,
     inspect.Parameter.POSITIONAL_OR_KEYWORD,
@@ -158,6 +162,8 @@ class KernelFunction:
         self._fixed = frozenset(n for n, a in annotations.items() if _is_static(a))
         self._names = tuple(self.signature.parameters)
         self._variants: dict[Hashable, list[Variant]] = {}
+        self._quick = QuickCalls()
+        self._configs: dict[object, LaunchConfig] = {}
         self._lock = threading.Lock()
         update_wrapper(self, function)
 
@@ -239,23 +245,36 @@ class KernelFunction:
         DeviceError
             The arrays are elsewhere, or an earlier kernel failed.
         """
-        extents = n if isinstance(n, tuple) else (n,)
-        if not 1 <= len(extents) <= 3 or not all(type(e) is int and e >= 0 for e in extents):  # noqa: PLR2004 - x, y, z
+        asked: object = n
+        known = isinstance(asked, (int, tuple))
+        config = self._configs.get((n, block)) if known else None
+        if config is None:
+            config = self._config_for(n, block)
+        if config is None:
+            self._bind(args, kwargs)  # nothing to do, and yet no wrong call
+            return
+        self.launch_with(stream, config, args, kwargs)
+
+    def _config_for(self, n: Extent, block: Extent | None) -> LaunchConfig | None:
+        """Return how `n` elements are launched, None for none; checks `n`."""
+        extents: tuple[Any, ...] = n if isinstance(n, tuple) else (n,)  # Any: what was given
+        whole = all(isinstance(e, (int, np.integer)) and e >= 0 for e in extents)
+        if not 1 <= len(extents) <= 3 or not whole:  # noqa: PLR2004 - x, y, z
             raise ArgumentError(
                 f"kernel {self.function.__name__!r} is launched for n={n!r}; accepted: a whole "
                 "number of elements, or a tuple of 2 or 3",
                 hint="write kernel.launch(len(x), ...) or kernel.launch(x.shape, ...)",
             )
         if 0 in extents:
-            self._bind(args, kwargs)
-            return
+            return None
         sides = _triple(block) if block is not None else _BLOCKS[len(extents)]
-        reversed_extents = tuple(reversed(extents))
         grid = tuple(
-            min(-(-e // s), limit)
-            for e, s, limit in zip(reversed_extents, sides, _MOST_BLOCKS, strict=False)
+            min(-(-int(e) // s), limit)
+            for e, s, limit in zip(reversed(extents), sides, _MOST_BLOCKS, strict=False)
         )
-        self.launch_with(stream, LaunchConfig(grid, sides), args, kwargs)
+        if len(self._configs) >= _MOST_CONFIGS:
+            self._configs.clear()
+        return self._configs.setdefault((n, block), LaunchConfig(grid, sides))
 
     def launch_with(
         self,
@@ -265,6 +284,12 @@ class KernelFunction:
         kwargs: dict[str, object],
     ) -> None:
         """Launch with a configuration; `km.launch(stream, config, kernel, *args)` does this."""
+        seen = None if kwargs or self._fixed else look(config, args)
+        if seen is not None:
+            call = self._quick.get(*seen)
+            if call is not None:
+                launch(stream, config, call.loaded, *call.passed(args))
+                return
         given = self._bind(args, kwargs)
         number = self._device_for(given)
         sent: list[Sent] = []
@@ -275,6 +300,8 @@ class KernelFunction:
         launch(stream, config, loaded, *variant.passed(given))
         if sent:
             bring(sent, variant.written, stream)
+        elif seen is not None:
+            self._quick.keep(seen[0], given, variant, loaded)
 
     def prepare(self, config: LaunchConfig, args: tuple[object, ...]) -> PreparedLaunch:
         """Compile, check and pack once, to launch often; see `km.prepare`."""
