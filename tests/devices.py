@@ -17,16 +17,13 @@ import numpy as np
 import pytest
 
 import kernelmill
-from kernelmill.errors import DeviceError
 from kernelmill.runtime import devices as registry
-from kernelmill.runtime.backend import Kernel
-from kernelmill.runtime.cuda import CudaBackend
 from kernelmill.runtime.cuda.images import image_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kernelmill.runtime.backend import Backend, KernelSource, Launch
+    from kernelmill.runtime.backend import Backend, Kernel, KernelSource
 
 # Every text is compiled for the first chip, and one in so many for the others too; for all of them
 # in `make full`, which sets the variable.
@@ -42,9 +39,9 @@ def on(name: str, patch: pytest.MonkeyPatch) -> OnDevice:
     """Return kernelmill with calls that run on "cuda" or "emulator"; `patch` is undone behind."""
     if name == "cuda":
         return OnDevice(name, on_cuda)
-    backend = TextBackend()
+    backend = CompilingEmulator(registry.backend_named("emulator"))
     patch.setitem(registry._BACKENDS, "emulator", backend)
-    return OnDevice(name, on_emulator(backend))
+    return OnDevice(name, on_emulator)
 
 
 class OnDevice(types.ModuleType):
@@ -64,12 +61,12 @@ class OnDevice(types.ModuleType):
 def _wrapped(whole: Any, family: str, run: Callable[..., Any]) -> Any:
     def call(inputs: Any, *rest: Any, **options: Any) -> Any:
         asked = {**SAME_BITS[family], **options}
-        return run(family, lambda *given, **o: whole(*given, *rest, **o), (inputs,), asked)
+        return run(lambda *given, **o: whole(*given, *rest, **o), (inputs,), asked)
 
     def plan(inputs: Any, *rest: Any, **options: Any) -> Any:
         asked = {**SAME_BITS[family], **options}
-        made = run(family, lambda *given, **o: whole.plan(*given, *rest, **o), (inputs,), asked)
-        return lambda *arrays, **o: run(family, made, arrays, o)
+        made = run(lambda *given, **o: whole.plan(*given, *rest, **o), (inputs,), asked)
+        return lambda *arrays, **o: run(made, arrays, o)
 
     call.plan = plan
     return call
@@ -78,7 +75,7 @@ def _wrapped(whole: Any, family: str, run: Callable[..., Any]) -> Any:
 # ----------------------------------------------------------------------------- CUDA
 
 
-def on_cuda(family: str, function: Any, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def on_cuda(function: Any, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """Call a function with the arrays copied to the device, and copy back what it wrote."""
     there = Memory()
     arrays = [there.put(x) for x in inputs]
@@ -178,39 +175,18 @@ class _View:
 # ----------------------------------------------------------------------------- the emulator
 
 
-class TextBackend:
-    """The emulator, with every text compiled by NVRTC too; families that it lacks only so."""
+class CompilingEmulator:
+    """The emulator, with every text that it runs compiled by NVRTC too."""
 
-    name = "emulator"
-    target = "cuda"
-    multiprocessors = 132
+    def __init__(self, emulator: Backend) -> None:
+        self._emulator = emulator
 
-    def __init__(self) -> None:
-        try:
-            self._emulator: Backend | None = registry.backend_named("emulator")
-        except DeviceError:
-            self._emulator = None
-        self.families = CudaBackend.__dataclass_fields__["families"].default
-
-    def computes(self, family: str) -> bool:
-        """Whether values come with the text."""
-        return self._emulator is not None and family in self._emulator.families
-
-    def _runs(self, source: KernelSource) -> bool:
-        return self.computes("transform" if source.name.startswith("transform ") else "reduce")
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._emulator, name)
 
     def build(self, source: KernelSource) -> Kernel:
         compiled(source)
-        return self._emulator.build(source) if self._runs(source) else Kernel(source, 0)
-
-    def launch(self, kernel: Kernel, launch: Launch) -> None:
-        if self._runs(kernel.source):
-            self._emulator.launch(kernel, launch)
-
-    def launcher(self, kernel: Any, direct: Any) -> None:
-        """Every launch takes the general way."""
-
-    allocator = launcher
+        return self._emulator.build(source)
 
 
 def compiled(source: KernelSource) -> None:
@@ -222,14 +198,7 @@ def compiled(source: KernelSource) -> None:
         assert b"km_kernel\0" in image.data
 
 
-def on_emulator(backend: TextBackend) -> Callable[..., Any]:
-    """Return what calls a function on the emulator, or builds its text and computes on the CPU."""
-
-    def run(family: str, function: Any, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        if family not in backend.families:
-            pytest.skip(f"{family} has no form for CUDA in this version")
-        with kernelmill.Device("emulator"):
-            found = function(*inputs, **options)
-        return found if backend.computes(family) else function(*inputs, **options)
-
-    return run
+def on_emulator(function: Any, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """Call a function with the emulator current: arrays of the host are its memory."""
+    with kernelmill.Device("emulator"):
+        return function(*inputs, **options)
