@@ -12,7 +12,8 @@ Address: TypeAlias = tuple[int, int, np.dtype[Any] | str, tuple[int, ...], tuple
 Fixed: TypeAlias = tuple[tuple[tuple[int, ...], ...], tuple[int, ...], tuple[tuple[int, ...], ...]]
 
 # "a", at, dtype, numpy dtype, DLPack code, bits, itemsize, alignment, shape_at, strides_at, rank,
-# (shape, strides in bytes) or None; "i", at, size, low, high; "f", at, size; "n", at, size, type
+# (shape, strides in bytes) or None; "i", at, size, low, high; "f", "b" or "z", at, size;
+# "n", at, size, type
 Slot: TypeAlias = tuple[Any, ...]
 Triple: TypeAlias = tuple[int, int, int]
 

@@ -80,6 +80,14 @@ static int write_float(const Slot *slot, PyObject *object, char *record) {
     return 1;
 }
 
+/* None for a null pointer; a bool. */
+static int write_constant(const Slot *slot, PyObject *object, char *record) {
+    if (slot->kind == 'z' ? object != Py_None : !PyBool_Check(object)) return 0;
+    memset(record + slot->at, 0, (size_t)slot->size);
+    record[slot->at] = object == Py_True; /* little-endian, as the device is */
+    return 1;
+}
+
 static int write_buffer(const Slot *slot, PyObject *object, char *record) {
     Py_buffer view;
     if ((PyObject *)Py_TYPE(object) != slot->type) return 0;
@@ -199,7 +207,8 @@ static PyObject *launch(PyObject *object, PyObject *const *args, size_t nargsf,
         } else {
             fits = slot->kind == 'i'   ? write_integer(slot, args[i], record)
                    : slot->kind == 'f' ? write_float(slot, args[i], record)
-                                       : write_buffer(slot, args[i], record);
+                   : slot->kind == 'n' ? write_buffer(slot, args[i], record)
+                                       : write_constant(slot, args[i], record);
         }
         if (!fits) Py_RETURN_FALSE;
     }
@@ -299,13 +308,14 @@ static int read_slot(const CudaLauncher *self, Slot *slot, PyObject *tuple) {
     if (*kind == 'i')
         read = PyArg_ParseTuple(tuple, "siiLL", &kind, &slot->at, &slot->size, &slot->low,
                                 &slot->high);
-    else if (*kind == 'f')
+    else if (*kind && strchr("fbz", *kind))
         read = PyArg_ParseTuple(tuple, "sii", &kind, &slot->at, &slot->size);
     else if (*kind == 'n')
         read = PyArg_ParseTuple(tuple, "siiO", &kind, &slot->at, &slot->size, &slot->type);
     if (!read) return slot->type = NULL, wrong("a slot is of no kind");
     Py_XINCREF(slot->type);
-    if (!inside(self, slot->at, slot->size) || (*kind == 'i' && slot->size > 8) ||
+    if (!inside(self, slot->at, slot->size) || slot->size < 1 ||
+        (*kind == 'i' && slot->size > 8) ||
         (*kind == 'f' && slot->size != 4 && slot->size != 8))
         return wrong("a scalar lies outside the record");
     return 0;

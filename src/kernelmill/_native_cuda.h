@@ -9,7 +9,7 @@
 enum mode { ANY, ALIKE, FIXED };
 
 typedef struct {
-    char kind; /* 'a'n array, 'i'nteger, 'f'loat, 'n'amed type with a buffer */
+    char kind; /* 'a'rray, 'i'nteger, 'f'loat, 'b'ool, 'n'amed type with a buffer, 'z'ero: None */
     int at, size;
     int64_t low, high;        /* 'i': its limits; 'a', FIXED: the bytes around its pointer */
     PyObject *type;           /* 'n': the type; 'a': our element type, or None for any */

@@ -255,11 +255,13 @@ def _slot(made: Slot, record: int, mode: int) -> ArraySlot | Callable[[Any, byte
         "i": _integer,
         "f": _float,
         "n": _named,
+        "b": _bool,
+        "z": _zero,
     }
     _check(kind in makers, "a slot is of no kind")
     at, size = rest[:2]
     fits = {"i": size <= 8, "f": size in (4, 8)}.get(kind, True)  # noqa: PLR2004 - bytes
-    _check(0 <= at <= at + size <= record and fits, "a scalar lies outside the record")
+    _check(0 <= at < at + size <= record and fits, "a scalar lies outside the record")
     return makers[kind](*rest)
 
 
@@ -304,6 +306,24 @@ def _float(at: int, size: int) -> Callable[[Any, bytearray], bool]:
         except OverflowError:
             return False
         return True
+
+    return write
+
+
+def _bool(at: int, size: int) -> Callable[[Any, bytearray], bool]:
+    def write(value: Any, record: bytearray) -> bool:
+        if type(value) is bool:
+            record[at : at + size] = value.to_bytes(size, "little")
+        return type(value) is bool
+
+    return write
+
+
+def _zero(at: int, size: int) -> Callable[[Any, bytearray], bool]:
+    def write(value: Any, record: bytearray) -> bool:
+        if value is None:
+            record[at : at + size] = bytes(size)
+        return value is None
 
     return write
 

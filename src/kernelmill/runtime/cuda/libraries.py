@@ -19,14 +19,14 @@ from kernelmill.runtime.native import native
 if TYPE_CHECKING:
     from kernelmill.dtypes import DType, StructType
 
-__all__ = ["OPAQUE", "code_of", "tell"]
+__all__ = ["OPAQUE", "SCALAR_TYPES", "code_of", "tell"]
 
 # The code of a struct, which DLPack has no name for.
 OPAQUE: Final = 255
 _CODES: Final = {"bool": 6, "int": 0, "uint": 1, "float": 2, "complex": 5}
 _BFLOAT: Final = 4
 # Beside arrays on a device, scalars have a short way too.
-_SCALARS: Final[frozenset[type]] = frozenset(
+SCALAR_TYPES: Final[frozenset[type]] = frozenset(
     (int, float, *(np.dtype(code).type for code in "?bhilqBHILQefdFD"))
 )
 _TABLE: Final = "__dlpack_c_exchange_api__"
@@ -46,7 +46,7 @@ def tell(library: str, type_: type | None = None) -> None:
     key = id(module), library
     if key not in _TOLD:
         _TOLD.add(key)
-        QUICK_TYPES.update(_SCALARS)
+        QUICK_TYPES.update(SCALAR_TYPES)
         _TELLERS[library](module, type_)
 
 

@@ -16,7 +16,7 @@ from kernelmill.dtypes import DType, StructType
 from kernelmill.runtime.cuda.arguments import Pointer
 from kernelmill.runtime.cuda.arrays import CudaArray
 from kernelmill.runtime.cuda.direct import array_slot
-from kernelmill.runtime.cuda.libraries import tell
+from kernelmill.runtime.cuda.libraries import SCALAR_TYPES, tell
 from kernelmill.runtime.cuda.stream import StreamHandle, as_stream
 from kernelmill.runtime.memory import QUICK_TYPES
 
@@ -30,6 +30,7 @@ __all__ = ["handle_of", "slots_of"]
 _POINTER: Final = 8
 _LARGEST: Final = (1 << 63) - 1
 _FLOATS: Final = (4, 8)
+_WHOLE: Final = ("bool", "int", "uint")
 
 
 def handle_of(stream: Any, device: int) -> int:  # Any: a stream of any library
@@ -67,15 +68,28 @@ def _slot(value: Any, at: int, size: int, wanted: Type | None) -> tuple[Any, ...
     kind = type(value)
     if kind is int:
         return _integer(at, size, wanted)
+    if value is None or kind in QUICK_TYPES - SCALAR_TYPES:
+        return _pointer(value, at, size, wanted)
+    served = False
     if kind is float:
-        floating = wanted is None or (isinstance(wanted, DType) and wanted.kind == "float")
-        return ("f", at, size) if floating and size in _FLOATS else None
-    if isinstance(value, (np.generic, ctypes._SimpleCData, ctypes.Structure)):  # noqa: SLF001
+        served = _is_of(wanted, ("float",)) and size in _FLOATS
+    elif kind is bool:
+        served = _is_of(wanted, _WHOLE) and size <= _POINTER
+    elif isinstance(value, (np.generic, ctypes._SimpleCData, ctypes.Structure)):  # noqa: SLF001
         return ("n", at, size, kind) if _is_strong(value, wanted) else None
-    is_pointer = size == _POINTER and (wanted is None or isinstance(wanted, Pointer))
-    if kind not in QUICK_TYPES or not is_pointer:
+    return (kind.__name__[0], at, size) if served else None
+
+
+def _is_of(wanted: Type | None, kinds: tuple[str, ...]) -> bool:
+    return wanted is None or (isinstance(wanted, DType) and wanted.kind in kinds)
+
+
+def _pointer(value: Any, at: int, size: int, wanted: Type | None) -> tuple[Any, ...] | None:
+    if size != _POINTER or not (wanted is None or isinstance(wanted, Pointer)):
         return None
-    return array_slot(at, wanted.dtype if isinstance(wanted, Pointer) else None)
+    if value is None:
+        return "z", at, size
+    return array_slot(at, wanted.dtype if wanted is not None else None)
 
 
 def _integer(at: int, size: int, wanted: Type | None) -> tuple[Any, ...] | None:
