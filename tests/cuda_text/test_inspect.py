@@ -279,7 +279,7 @@ def scale(x, by):
 def test_a_kernel_in_python():
     found = km.inspect(scale, "float32[:]", 2.5, arch="sm_90")
     assert (found.name, found.arch) == ("scale", "sm_90")
-    assert found.ir.startswith("def scale(by: weak float) -> ():")
+    assert found.ir.startswith("def scale(by: ")
     assert "#line" not in found.cpp
     (needs,) = found.kernels
     assert (needs.spill_stores, needs.most_threads) == (0, 256)

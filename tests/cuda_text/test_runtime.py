@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import deque
 from types import SimpleNamespace
 
 import ml_dtypes  # noqa: F401 - makes bfloat16 a NumPy dtype
@@ -110,7 +111,8 @@ def test_a_forked_process_is_told(install, monkeypatch):
 
 
 def test_sticky_errors_name_the_kernels_launched_last(monkeypatch):
-    driver_module.recent_kernels.extend(["first", "second", "second"])
+    launched = deque(["first", "second", "second"], maxlen=8)
+    monkeypatch.setattr(driver_module, "recent_kernels", launched)
     answer = (Result.CUDA_ERROR_ILLEGAL_ADDRESS,)
     with pytest.raises(DeviceError) as caught:
         driver_module.check(answer, "wait for cuda:0")
@@ -119,7 +121,6 @@ def test_sticky_errors_name_the_kernels_launched_last(monkeypatch):
         "(CUDA_ERROR_ILLEGAL_ADDRESS); kernels launched last, newest first: second, first"
     )
     assert "start the process again" in caught.value.hint
-    driver_module.recent_kernels.clear()
 
 
 def test_other_errors_say_what_to_do():
