@@ -63,7 +63,7 @@ def affine(a: Any, b: Any) -> Any:
 
 def loops(source) -> list[str]:
     """The loops of device/reduce*.cuh that a text calls, without their arguments."""
-    return re.findall(r"^  km::(\w+)<.*>::(\w+)(?:<([\d, ]+)>)?\(call\)", source.text, re.MULTILINE)
+    return re.findall(r"^  km::(\w+)<.*>::(\w+)(?:<([\w, ]+)>)?\(call\)", source.text, re.MULTILINE)
 
 
 FORMS = {
@@ -75,6 +75,7 @@ FORMS = {
     "strided columns": lambda t: km.reduce(np.zeros((30, 8, 70), t)[:, :, ::2], axis=(0, 1)),
     "narrow": lambda t: km.reduce(np.zeros((5000, 3), t), axis=0),
     "tree": lambda t: km.reduce(np.zeros(1 << 18, t), determinism=AS_TREE),
+    "tree of few": lambda t: km.reduce(np.zeros((1 << 18, 5), t), axis=1, determinism=AS_TREE),
     "tree of rows": lambda t: km.reduce(np.zeros((9, 900), t), axis=1, determinism=AS_TREE),
     "tree of columns": lambda t: km.reduce(np.zeros((900, 9), t), axis=0, determinism=AS_TREE),
     "ordered": lambda t: km.reduce(np.zeros(1 << 18, t), affine, dtype=t),
@@ -133,8 +134,11 @@ def test_transforms_structs_several_folds_and_starts_compile(device):
         ((1 << 14,), None, ("rows", "blocks", "1024")),
         ((1 << 20,), None, ("rows", "blocks", "256")),
         ((1 << 24,), None, ("rows", "blocks", "512")),
-        ((1 << 18, 4), 1, ("rows", "teams", "256, 1")),
-        ((1 << 18, 64), 1, ("rows", "teams", "256, 8")),
+        ((1 << 18, 4), 1, ("rows", "few", "256, 1, 1, 4, false")),
+        ((1 << 18, 64), 1, ("rows", "few", "256, 8, 2, 2, false")),
+        ((1 << 18, 3), 1, ("rows", "few", "256, 1, 3, 4, false")),
+        ((1 << 18, 160), 1, ("rows", "teams", "256, 8")),
+        ((1000, 4), 1, ("rows", "teams", "256, 1")),
         ((100, 1 << 12), 1, ("rows", "blocks", "256")),
         ((100, 1 << 12), 0, ("columns", "blocks", "")),
         ((1 << 12, 3), 0, ("narrow", "blocks", "")),

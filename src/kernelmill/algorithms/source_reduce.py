@@ -191,6 +191,7 @@ _FILES: Final = {
     ("teams", False): "reduce_rows.cuh",
     ("blocks", True): "reduce_ordered.cuh",
     ("teams", True): "reduce_ordered.cuh",
+    ("few", False): "reduce_rows.cuh",
     ("narrow", False): "reduce_narrow.cuh",
     ("columns", False): "reduce_columns.cuh",
     ("columns", True): "reduce_columns.cuh",
@@ -212,6 +213,9 @@ def _loops(spread: Spread, order: Order, number: int) -> str:
     if order == "ordered":
         return f"km::ordered_rows<Pass{number}, {nested}, {spread.packet}>::{spread.loops}{shared}"
     name = f"km::rows<Pass{number}, {nested}, {spread.packet}, {spread.unroll}>"
+    if spread.loops == "few":
+        tree = "true" if order == "tree" else "false"
+        return f"{name}::few<{threads}, {team}, {spread.unroll}, {spread.rows}, {tree}>"
     if order == "tree":
         return f"{name}::tree_{spread.loops}<{threads}>"
     return f"{name}::{spread.loops}{shared}"

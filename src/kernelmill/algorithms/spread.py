@@ -22,7 +22,7 @@ __all__ = ["CHUNK", "Order", "Spread", "grid_of", "orders_of", "spread_of", "sta
 
 # Any fixed order; that of the reduction tree with its lanes; that of the elements.
 Order: TypeAlias = Literal["free", "tree", "ordered"]
-Loops: TypeAlias = Literal["blocks", "teams", "columns", "narrow"]
+Loops: TypeAlias = Literal["blocks", "teams", "few", "columns", "narrow"]
 
 # The numbers of docs/reference/reduction-tree.md.
 CHUNK: Final = 16384
@@ -67,7 +67,8 @@ class Spread:
     """The loops of a kernel: what its text depends on besides operators and operands.
 
     `orders` are those of its passes; `threads` make a block, `team` of them share a sequence, or
-    lie side by side over columns; a thread takes `unroll` packets of `packet` neighbours at a time.
+    lie side by side over columns; a thread takes `unroll` packets of `packet` neighbours at a time,
+    of `rows` sequences.
     """
 
     loops: Loops
@@ -77,6 +78,7 @@ class Spread:
     packet: int
     unroll: int
     nested: bool
+    rows: int = 1
 
 
 def orders_of(folds: Sequence[tuple[bool, bool]], *, as_tree: bool) -> tuple[Order, ...]:
@@ -110,6 +112,9 @@ def spread_of(
             if _SHARING * packet * states[0] <= _EXCHANGED:
                 return Spread("narrow", orders, _SHARING, 1, packet, unroll, nested=False)
         return _columns(layout, inputs, max(states), orders)
+    few = _few(layout, inputs, max(states), orders, multiprocessors)
+    if few is not None:
+        return few
     rows, length = _rows(layout)
     packet = _packet(inputs, max(states)) if "tree" not in orders else 1
     unroll = _unroll(packet, inputs, max(states))
@@ -122,6 +127,34 @@ def spread_of(
     loops: Loops = "teams" if team <= _WARP else "blocks"
     threads = _SHARING if loops == "teams" else team
     return Spread(loops, orders, threads, team, packet, unroll, layout.form == "runs")
+
+
+def _few(
+    layout: ReductionLayout,
+    inputs: Sequence[tuple[int, Access]],
+    state: int,
+    orders: tuple[Order, ...],
+    multiprocessors: int,
+) -> Spread | None:
+    """Return the loops for many sequences that a few packets hold; None for others."""
+    rows, length = _rows(layout)
+    if layout.form != "rows" or len(orders) > 1 or orders[0] == "ordered":
+        return None
+    packet = _packet(inputs, state)
+    while length % packet:
+        packet //= 2
+    packets = length // packet
+    team = 1 if packets <= _LEAST_UNROLL or orders[0] == "tree" else _LINE
+    each = -(-packets // team)
+    held = each * packet * state
+    if each > _MOST_UNROLL or held > _HELD_BYTES or each * packet > _RUN:
+        return None
+    if rows * team < multiprocessors * _RESIDENT // 2:
+        return None
+    taken = sum(size for size, pattern in inputs if pattern in _READ) * each * packet
+    most = max(1, min(_ASKED // 2 // max(1, taken), _HELD_BYTES // held, _MOST_UNROLL))
+    at_once = 1 << (most.bit_length() - 1)
+    return Spread("few", orders, _SHARING, team, packet, each, nested=False, rows=at_once)
 
 
 def _rows(layout: ReductionLayout) -> tuple[int, int]:
@@ -231,8 +264,8 @@ def grid_of(
         width = 1
         units, length = _rows(layout)
         piece = _piece_of_rows(spread, units, length, multiprocessors)
-    if spread.loops == "teams":
-        blocks, pieces = -(-units * spread.team // spread.threads), 1
+    if spread.loops in ("teams", "few"):
+        blocks, pieces = -(-units * spread.team // (spread.threads * spread.rows)), 1
     else:
         pieces = max(1, -(-length // max(1, piece)))
         blocks = units * pieces
@@ -251,7 +284,7 @@ def _whole(nbytes: int) -> int:
 
 
 def _piece_of_rows(spread: Spread, units: int, length: int, multiprocessors: int) -> int:
-    if spread.loops == "teams":
+    if spread.loops in ("teams", "few"):
         return length
     if "tree" in spread.orders:
         return CHUNK * (spread.threads // _WARP)

@@ -30,18 +30,22 @@ struct array {
   }
 };
 
-// An array of fixed shape: shared, constant, or of one thread.
+// The position of an element in an array of fixed shape.
+template <int... Shape, class... J>
+KM_INL i32 place_in(J... index) {
+  static_assert(sizeof...(J) == sizeof...(Shape), "one index a dimension");
+  const i32 shape[] = {Shape..., 1}, i[] = {i32(index)..., 0};
+  i32 place = 0;
+  KM_UNROLL_ALL for (int k = 0; k < (int)sizeof...(Shape); ++k) place = place * shape[k] + i[k];
+  return place;
+}
+
+// An array of fixed shape: shared, or of one thread.
 template <class T, int... Shape>
 struct fixed_array {
   T* data;
   template <class... J>
-  KM_INL T& at(J... index) const {
-    static_assert(sizeof...(J) == sizeof...(Shape), "one index a dimension");
-    const i32 shape[] = {Shape..., 1}, i[] = {i32(index)..., 0};
-    i32 place = 0;
-    KM_UNROLL_ALL for (int k = 0; k < (int)sizeof...(Shape); ++k) place = place * shape[k] + i[k];
-    return data[place];
-  }
+  KM_INL T& at(J... index) const { return data[place_in<Shape...>(index...)]; }
 };
 
 // Dynamic shared memory seen as elements of a type.

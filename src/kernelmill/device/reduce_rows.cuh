@@ -106,6 +106,63 @@ struct rows : Pass {
     }
   }
 
+  // ---- many short sequences: T neighbouring lanes take Q packets each, which is all there is, of R sequences at a time
+
+  static KM_INL bool all_aligned(const call& c) {
+    place p;
+    KM_UNROLL_ALL for (int k = 0; k < Pass::inputs; k++) {
+      uptr bits = (uptr)c.data[k];
+      for (int d = 0; d < (int)c.kept; d++) bits |= (uptr)c.strides[k][d];  // aligned where all of them are
+      p.at[k] = (const char*)bits;
+    }
+    return Pass::template are_aligned<V>(c, p);
+  }
+  // All lanes of a sequence of n elements, one each, by halving.
+  template <int N>
+  static KM_INL state halve_few(const bank& fold, state* lane, i64 n) {
+    KM_UNROLL_ALL for (int s = warp_size / 2; s > 0; s /= 2)
+      KM_UNROLL_ALL for (int j = 0; j < s && j + s < N; j++)
+        if (j + s < n) lane[j] = fold(lane[j], lane[j + s]);
+    return lane[0];
+  }
+  template <int Threads, int T, int Q, int R, bool Tree>
+  static KM_INL void few(const call& c) {
+    if (!all_aligned(c)) {
+      if constexpr (Tree) return tree_teams<Threads>(c);
+      else return teams<Threads, T>(c);
+    }
+    static_assert(!Tree || T == 1, "one thread has all lanes");
+    const Map map(c.captures);
+    const bank fold(c.captures);
+    const int t = (int)threadIdx.x % T;
+    const i64 each = Threads / T, packets = c.length / V;
+    _Pragma("unroll 1") for (i64 first = (i64)blockIdx.x * each * R; first < c.units; first += (i64)gridDim.x * each * R) {
+      const i64 mine = first + (int)threadIdx.x / T;
+      place from[R * Q];
+      KM_UNROLL_ALL for (int r = 0; r < R; r++) {
+        const place row = Pass::sequence(c, smaller(mine + r * each, c.units - 1));
+        KM_UNROLL_ALL for (int q = 0; q < Q; q++)
+          from[r * Q + q] = Pass::template element_of<false>(c, row, 0, smaller<i64>(t + q * T, packets - 1) * V);
+      }
+      auto some = Pass::template read<V, R * Q>(c, map, from);
+      KM_UNROLL_ALL for (int r = 0; r < R; r++) {
+        state* one = some.item + r * Q * V;
+        if constexpr (Tree) {
+          one[0] = halve_few<Q * V>(fold, one, c.length);
+        } else {
+          KM_UNROLL_ALL for (int q = 1; q < Q; q++) {
+            if (t + q * T >= packets) continue;
+            KM_UNROLL_ALL for (int v = 0; v < V; v++) one[v] = fold(one[v], one[q * V + v]);
+          }
+          KM_UNROLL_ALL for (int s = 1; s < V; s *= 2)
+            KM_UNROLL_ALL for (int v = 0; v + s < V; v += 2 * s) one[v] = fold(one[v], one[v + s]);
+          one[0] = team_reduce<T>(one[0], fold, packets);
+        }
+        if (t == 0 && mine + r * each < c.units) Pass::store(c, fold, one[0], mine + r * each);
+      }
+    }
+  }
+
   // ---- the order of the reduction tree: 32 threads have its 32 or 64 lanes
 
   template <int J>
