@@ -24,7 +24,7 @@ full: $(VENV)/.dev
 	KERNELMILL_EVERY_CHIP=1 $(BIN)/pytest -n 2 -m "not cuda"
 
 fuzz: $(VENV)/.dev
-	KERNELMILL_FUZZ_PROGRAMS=20000 $(BIN)/pytest -n 2 tests/cpu/test_fuzz.py
+	KERNELMILL_FUZZ_PROGRAMS=20000 $(BIN)/pytest -n 2 tests/cpu/test_fuzz.py tests/emulator/test_fuzz.py
 
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/run.py
