@@ -115,6 +115,24 @@ _smooth = np.convolve(_x, WEIGHTS[::-1], "valid")
 case("constant arrays", smooth, (_x, np.zeros(998, np.float32)), {1: _smooth}, n=998)
 
 
+BITS, HALVES = np.array([[True, False], [False, True]]), np.array([0.5, -2], np.float16)
+TURNS, BODY = np.array([1j, -1], np.complex64), np.zeros(2, Body.dtype)
+BODY["x"], BODY["id"] = (3, 4), (5, 6)
+BYTES = np.array([-1, 3], np.int8)
+
+
+@km.kernel
+def constants(out, z):
+    for i in km.grid_range(2):
+        out[i] = (HALVES[i] if BITS[i, 1 - i] or BITS[i, i] else 9) + BODY[i].x * BODY[i].id
+        out[i] += BYTES[i] + BODY[1].id
+        z[i] = TURNS[i] * TURNS[0]
+
+
+case("constants of every kind", constants, (np.zeros(2), np.zeros(2, np.complex64)),
+     {0: np.array([0.5 + 15 - 1 + 6, -2 + 24 + 3 + 6]), 1: np.array([-1, -1j])}, n=2)  # fmt: skip
+
+
 @km.kernel
 def window(x, out, radius: km.static, weights: km.static = (1, 2, 1)):
     for i in km.grid_range(len(out)):

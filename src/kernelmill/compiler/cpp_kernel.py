@@ -19,6 +19,7 @@ from kernelmill.compiler.cpp_kernel_body import (
     KernelScope,
     element_count,
     element_spelling,
+    is_spelled_out,
 )
 from kernelmill.compiler.cpp_raw import print_raw, raw_text
 from kernelmill.compiler.cpp_types import (
@@ -145,9 +146,9 @@ class _KernelPrinter:
             name, spelled = self.scope.members[array.name], self.scope.spelled_array(array)
             if array.space == "global":
                 yield f"{spelled} {name};"
-            elif array.space != "local":
+            elif array.space in ("shared", "dynamic"):
                 yield f"static KM_INL {spelled} {name}() {{"
-                yield from (f"  {line}" for line in _room(array, name))
+                yield from (f"  {line}" for line in _room(array))
                 yield "}"
 
     # ------------------------------------------------------------------ the entry
@@ -242,25 +243,24 @@ def _signature(kernel: Kernel) -> str:
     ).decode()
 
 
-def _room(array: Array, name: str) -> Iterator[str]:
+def _room(array: Array) -> Iterator[str]:
     """Yield the body of the function that gives memory."""
     element = element_spelling(array.dtype)
     if array.space == "dynamic":
         yield "extern __shared__ __align__(16) char km_dynamic_shared[];"
         yield f"return {{({element}*)km_dynamic_shared}};"
-    elif array.space == "shared":
+    else:
         yield f"__shared__ __align__(16) {element} room[{element_count(array)}];"
         yield "return {room};"
-    else:
-        yield f"return {{(const {element}*){name}room}};"
 
 
 def _constant(array: Array, name: str, dialect: Dialect) -> Iterator[str]:
     """Yield the definition of a constant array; types with constructors are given as bytes."""
     dtype = array.dtype
-    if isinstance(dtype, DType) and dtype.kind in ("int", "uint", "float") and dtype.itemsize >= 4:  # noqa: PLR2004 - float32
+    if is_spelled_out(dtype):
         values = np.frombuffer(array.data, dtype.to_numpy()).tolist()
-        element, items = type_spelling(dtype), [literal(v, dtype, dialect) for v in values]
+        element = element_spelling(dtype)
+        items = [str(int(v)) if dtype == bool_ else literal(v, dtype, dialect) for v in values]
     else:
         element, items = "u8", [str(b) for b in array.data]
     yield f"static __constant__ __align__(16) const {element} {name}room[{len(items)}] = {{"

@@ -36,7 +36,13 @@ if TYPE_CHECKING:
     from kernelmill.compiler.dialects import Dialect
     from kernelmill.errors import SourceSpan
 
-__all__ = ["KernelFunctionPrinter", "KernelScope", "element_count", "element_spelling"]
+__all__ = [
+    "KernelFunctionPrinter",
+    "KernelScope",
+    "element_count",
+    "element_spelling",
+    "is_spelled_out",
+]
 
 _LAYOUTS: Final = {"contiguous": "in_order", "rows": "in_rows", "strided": "anywhere"}
 
@@ -82,11 +88,25 @@ class KernelScope:
         shape = "".join(f", {n}" for n in array.shape or ())
         return f"fixed_array<{const}{element}{shape}>"
 
-    def array_text(self, name: str) -> str:
-        """Spell an array where its elements are used."""
-        space = self.kernel.array(name).space
-        member = self.members[name]
-        return member if space in ("global", "local") else f"{member}()"
+    def element_text(self, name: str, index: str) -> str:
+        """Spell an element of an array.
+
+        Constant memory is named itself: a pointer to it would not be known to be one.
+        """
+        array, member = self.kernel.array(name), self.members[name]
+        if array.space == "constant":
+            shape = ", ".join(map(str, array.shape or ()))
+            room = f"{member}room"
+            if not is_spelled_out(array.dtype):
+                room = f"((const {element_spelling(array.dtype)}*){room})"
+            return f"{room}[place_in<{shape}>({index})]"
+        held = member if array.space in ("global", "local") else f"{member}()"
+        return f"{held}.at({index})"
+
+
+def is_spelled_out(dtype: DType | StructType) -> bool:
+    """Whether constants of a type are written as such, not as bytes."""
+    return isinstance(dtype, DType) and dtype not in (float16, bfloat16)
 
 
 def _locals_of(kernel: Kernel) -> dict[str, tuple[str, ...]]:
@@ -253,7 +273,7 @@ class KernelFunctionPrinter(FunctionPrinter):
 
     def _place(self, place: Place) -> str:
         index = ", ".join(self._value(i).text for i in place.index)
-        text = f"{self.owner.array_text(place.array)}.at({index})"
+        text = self.owner.element_text(place.array, index)
         found: Type = self.owner.kernel.array(place.array).dtype
         for name in place.fields:
             assert isinstance(found, StructType)
