@@ -279,9 +279,8 @@ def _of_kernel(kernel: Kernel, arch: str | None) -> Inspection:
             hint="inspect the object code that it is from",
         )
     found = _of_image(kernel.code, arch)
-    symbol = kernel.code.symbol_mapping.get(kernel.name, kernel.name)
-    needs = tuple(replace(k, loaded=kernel) for k in found.kernels if k.name == symbol)
-    regions = tuple(r for r in found.regions if r.kernel == symbol)
+    needs = tuple(replace(k, loaded=kernel) for k in found.kernels if k.name == kernel.symbol)
+    regions = tuple(r for r in found.regions if r.kernel == kernel.symbol)
     return replace(found, name=kernel.name, kernels=needs, regions=regions)
 
 

@@ -257,7 +257,9 @@ class ObjectCode:
         """
         symbol = self.image.symbols.get(name, name)
         with translated(f"load kernel {name!r} from {self!r}"):
-            return Kernel(self.load().get_kernel(symbol), name, signature, self)
+            made = Kernel(self.load().get_kernel(symbol), name, signature, self)
+        made.symbol = symbol
+        return made
 
     def load(self) -> Any:  # Any: cuda.core.ObjectCode
         """Return cuda.core's object code; never print it."""
@@ -390,7 +392,17 @@ class Kernel:
     ...     return kernel.attributes().registers, kernel.occupancy(256)
     """
 
-    __slots__ = ("_parameters", "code", "core", "handle", "name", "prepared", "signature", "spare")
+    __slots__ = (
+        "_parameters",
+        "code",
+        "core",
+        "handle",
+        "name",
+        "prepared",
+        "signature",
+        "spare",
+        "symbol",
+    )
 
     def __init__(
         self,
@@ -400,6 +412,7 @@ class Kernel:
         code: ObjectCode | None = None,
     ) -> None:
         self.core, self.name, self.code = core, name, code
+        self.symbol = name  # in the image
         self.handle = int(core.handle)
         self.signature = None if signature is None else tuple(signature)
         self._parameters: tuple[tuple[int, int], ...] | None = None
