@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from kernelmill.compiler.op import as_op, specialize
 from kernelmill.compiler.subject import Subject
 from kernelmill.errors import ArgumentError, CompileError, DeviceError, MissingExtraError
 from kernelmill.inspection import KernelNeeds
+from kernelmill.runtime.cuda.program import Kernel
 from kernelmill.toolchain import disassembler
 from kernelmill.toolchain.chips import CHIPS, chip_named, occupancy_of
 from kernelmill.toolchain.cubin import architecture_of, resources_of
@@ -196,6 +198,22 @@ def test_images():
     assert km.inspect(ObjectCode.from_cubin(cubin, name="theirs")).name == "theirs"
     with pytest.raises(ArgumentError, match="this is no cubin"):
         resources_of(b"\x7fELF" + bytes(100))
+
+
+def test_a_loaded_kernel():
+    code = PROGRAM.compile("cubin", arch="sm_90")
+    kernel = Kernel(SimpleNamespace(handle=1), "shown as", None, code)
+    kernel.symbol = "idle"
+    found = km.inspect(kernel)
+    assert (found.name, [k.name for k in found.kernels]) == ("shown as", ["idle"])
+    assert {r.kernel for r in found.regions} <= {"idle"}
+    assert found.kernels[0].loaded is kernel
+    with pytest.raises(ArgumentError) as caught:
+        km.inspect(Kernel(SimpleNamespace(handle=1), "theirs"))
+    assert caught.value.message == (
+        "kernel 'theirs' was loaded by cuda.core, which does not keep its image"
+    )
+    assert caught.value.hint == "inspect the object code that it is from"
 
 
 # ----------------------------------------------------------------------------- operators, plans
