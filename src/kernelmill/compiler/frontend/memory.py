@@ -50,7 +50,7 @@ def element(frame: Frame, memory: Memory, node: ast.Subscript) -> Place | Memory
     if len(items) != len(left):
         raise _wrong_count(frame, memory, items, node)
     given: list[ir.Expr | Dimension] = []
-    for position, (item, dimension) in enumerate(zip(items, left, strict=True)):
+    for position, item, dimension in zip(_positions(memory), items, left, strict=True):
         if isinstance(item, ast.Slice):
             given.append(_slice(frame, dimension, item))
         else:
@@ -70,11 +70,16 @@ def place_at(frame: Frame, memory: Memory, index: Value, node: ast.AST) -> Place
         )
     given: list[ir.Expr | Dimension] = [
         _checked(frame, memory, d, v, node, k)
-        for k, (d, v) in enumerate(zip(left, values, strict=True))
+        for k, d, v in zip(_positions(memory), left, values, strict=True)
     ]
     found = _indexed(frame, memory, given)
     assert isinstance(found, Place)
     return found
+
+
+def _positions(memory: Memory) -> list[int]:
+    """Return which dimensions of the array are left to index."""
+    return [k for k, d in enumerate(memory.index) if isinstance(d, Dimension)]
 
 
 def _indexed(frame: Frame, memory: Memory, given: list[ir.Expr | Dimension]) -> Place | Memory:
