@@ -25,6 +25,44 @@ def test_text_with_a_state(torch):
     assert not compiled
 
 
+def test_the_short_way_of_calls_reads_the_state(torch):
+    table = torch.tensor([10.0, 20.0, 30.0], device="cuda")
+    look = km.RawOp(cpp=LOOK, arguments=(km.int32,), result=km.float32, state=(table, 2.0))
+    other = look.with_state((table + 1, 1.0))
+    places = torch.tensor([2, 0, 1], dtype=torch.int32, device="cuda")
+    for _ in range(4):
+        assert km.transform(places, look).tolist() == [60, 20, 40]
+        assert km.transform(places, other).tolist() == [31, 11, 21]
+
+
+def test_reductions(torch):
+    text = "__device__ float larger(float a, float b) { return a > b ? a : b; }"
+    types = {"arguments": (km.float32, km.float32), "result": km.float32}
+    x = torch.randn(1_000_003, device="cuda")
+    for commutative in (True, False):
+        larger = km.RawOp(cpp=text, **types, commutative=commutative)
+        assert float(km.reduce(x, larger)) == float(x.max())
+    code = km.Program(f'extern "C" {text}').compile("ltoir")
+    linked = km.RawOp(ltoir=code, name="larger", **types, commutative=True)
+    assert float(km.reduce(x, linked)) == float(x.max())
+
+
+def test_a_kernel_in_python(torch):
+    code = km.Program('extern "C" __device__ float twice(float x) { return 2 * x; }')
+    twice = km.RawOp(
+        ltoir=code.compile("ltoir"), name="twice", arguments=(km.float32,), result=km.float32
+    )
+
+    @km.kernel
+    def every(x):
+        for i in km.grid_range(len(x)):
+            x[i] = twice(x[i]) + 1
+
+    x = torch.arange(1000, dtype=torch.float32, device="cuda")
+    every.launch(len(x), x)
+    assert torch.equal(x, 2 * torch.arange(1000, device="cuda") + 1)
+
+
 def test_text_in_a_python_operator(torch):
     text = "__device__ float twice(float x) { return 2 * x; }"
     twice = km.RawOp(cpp=text, arguments=(km.float32,), result=km.float32)
