@@ -31,34 +31,47 @@ settings.load_profile("kernelmill")
 @pytest.fixture(
     scope="module", params=["cpu", "emulator", pytest.param("cuda", marks=pytest.mark.cuda)]
 )
-def device(request: pytest.FixtureRequest) -> Iterator[str]:
+def device(request: pytest.FixtureRequest) -> str:
     """Run the tests of a file on each device: `km` in it is kernelmill with calls that run there.
 
-    A file asks for it with `pytestmark = pytest.mark.usefixtures("device")`; a test that is about
-    the processor alone is marked `host`.
+    A file asks for it with `pytestmark = pytest.mark.usefixtures("device")`, or a test does; one
+    that is about the processor alone is marked `host`, one whose texts are of host arrays
+    `not_on("cuda")`.
     """
+    return str(request.param)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
+    """Let a test run on its device, and nothing beside it."""
+    name = _device_of(pyfuncitem)
+    if name == "cpu":
+        return (yield)
     import devices
 
-    if request.param == "cpu":
-        yield "cpu"
-        return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(request.module, "km", devices.on(request.param, patch))
-        yield request.param
+        patch.setattr(pyfuncitem.module, "km", devices.on(name, patch))
+        return (yield)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is marked `host` on other devices, and what is for a device that is absent."""
+    """Leave out tests on devices that their marks exclude, and those for a device that is absent."""
     devices_of = {item: _device_of(item) for item in items}
     no_gpu = "cuda" in devices_of.values() and not _has_gpu()
     left_out = {
         item
         for item, device in devices_of.items()
-        if (device != "cpu" and item.get_closest_marker("host")) or (device == "cuda" and no_gpu)
+        if (device == "cuda" and no_gpu) or _is_excluded(item, device)
     }
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))
         items[:] = [item for item in items if item not in left_out]
+
+
+def _is_excluded(item: pytest.Item, device: str) -> bool:
+    if device != "cpu" and item.get_closest_marker("host"):
+        return True
+    return any(device in mark.args for mark in item.iter_markers("not_on"))
 
 
 def _device_of(item: pytest.Item) -> str:

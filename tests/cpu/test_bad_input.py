@@ -267,6 +267,8 @@ def pair_of(a: Any, b: Any) -> Any:
     return a, b
 
 
+@pytest.mark.not_on("cuda")  # what is said of device arrays is in tests/cuda/test_bad_input.py
+@pytest.mark.usefixtures("device")
 @pytest.mark.parametrize("case", CALLS)
 def test_the_exact_text(case: str) -> None:
     call, error, message, hint = CALLS[case]
@@ -278,6 +280,8 @@ def test_the_exact_text(case: str) -> None:
         assert caught.value.hint == hint
 
 
+@pytest.mark.not_on("cuda")
+@pytest.mark.usefixtures("device")
 def test_the_quick_path_refuses_what_the_general_one_does() -> None:
     op = lambda v: v + 1
     out = np.zeros(3)
@@ -304,6 +308,7 @@ def refused(op: Any, *arrays: Any) -> list[str]:
     return [line for line in str(caught.value).splitlines() if not line.startswith("  File")]
 
 
+@pytest.mark.usefixtures("device")
 def test_the_wrong_number_of_arguments() -> None:
     lines = refused(lambda a, b: a + b)
     assert lines[0] == "`<lambda>` takes 2 arguments, got 1: missing `b`"
@@ -334,6 +339,7 @@ def test_an_operator_that_raises() -> None:
     assert lines[-1] == "hint: return a marker value such as math.nan, and check the result"
 
 
+@pytest.mark.usefixtures("device")
 def test_what_raises_in_python_has_a_value_here() -> None:
     same(km.transform(np.array([7, -7]), lambda v: v // 0), np.array([0, 0]))
     with np.errstate(all="ignore"):
