@@ -11,7 +11,16 @@ from typing import Any, Final
 
 from kernelmill import events
 from kernelmill.errors import DeviceError
-from kernelmill.runtime.cuda.driver import api, check, core, explained, require, translated
+from kernelmill.runtime.cuda.driver import (
+    api,
+    check,
+    core,
+    core_error,
+    explained,
+    in_words,
+    require,
+    translated,
+)
 
 __all__ = ["CudaDevice", "Limits", "cuda_device"]
 
@@ -157,16 +166,15 @@ class CudaDevice:
             There is not that much memory; the text says what was asked and what is free.
         """
         self.set_current()
-        error_class = DeviceError
         try:
-            with translated(f"allocate {nbytes} bytes on {self.name}"):
-                return self.core.allocate(nbytes, stream=stream)
-        except error_class as error:
-            if "OUT_OF_MEMORY" not in error.message:
-                raise
+            return self.core.allocate(nbytes, stream=stream)
+        except core_error() as error:
+            found = in_words(error, f"allocate {nbytes} bytes on {self.name}")
+            if "OUT_OF_MEMORY" not in found.message:
+                raise found from error
             free, total = self.memory()
             raise DeviceError(
-                f"{error.message}; {free} of {total} bytes are free", hint=error.hint
+                f"{found.message}; {free} of {total} bytes are free", hint=found.hint
             ) from error
 
     # ------------------------------------------------------------------ peers

@@ -20,7 +20,17 @@ from kernelmill.errors import DeviceError, KernelmillError, MissingExtraError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Driver", "api", "check", "core", "recent_kernels", "require", "translated"]
+__all__ = [
+    "Driver",
+    "api",
+    "check",
+    "core",
+    "core_error",
+    "in_words",
+    "recent_kernels",
+    "require",
+    "translated",
+]
 
 _NO_LIBRARY: Final = "the driver library libcuda.so.1 cannot be loaded"
 _INSTALL_DRIVER: Final = (
@@ -244,14 +254,19 @@ def translated(action: str) -> Iterator[None]:
         yield
     except KernelmillError:
         raise
-    except _core_error() as error:
-        text = str(error)
-        result = text.partition(":")[0].strip()
-        raise explained(result, action, text.partition("\n")[0]) from error
+    except core_error() as error:
+        raise in_words(error, action) from error
+
+
+def in_words(error: Exception, action: str) -> DeviceError:
+    """Return what an error of cuda.core means; `action` says what was tried."""
+    text = str(error)
+    result = text.partition(":")[0].strip()
+    return explained(result, action, text.partition("\n")[0])
 
 
 @once
-def _core_error() -> type[Exception]:
+def core_error() -> type[Exception]:
     """Return the class of cuda.core's errors; it became public after 1.2."""
     found = getattr(core(), "CUDAError", None)
     if found is None:

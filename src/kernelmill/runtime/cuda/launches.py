@@ -434,8 +434,23 @@ def _launch(
     launcher(on.handle)
     if views:
         hold(views, on)
+    _keep(kernel, config, args, prepared, record)
+    return device
+
+
+def _keep(
+    kernel: Kernel,
+    config: LaunchConfig,
+    args: Sequence[object],
+    prepared: _Prepared,
+    record: ArgumentRecord,
+) -> None:
+    """Keep the short way for launches with arguments of these types on this device."""
+    key = (config, *map(type, args))
+    found = kernel.prepared.get(key)
+    if found is not None and found[1] is prepared.device:
+        return
     slots = slots_of(args, kernel.parameters, kernel.signature)
     if slots is not None:
         quick = prepared.launcher(bytearray(record.data), slots)
-        kernel.prepared[config, *map(type, args)] = quick, device
-    return device
+        kernel.prepared[key] = quick, prepared.device

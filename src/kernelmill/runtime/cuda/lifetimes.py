@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from kernelmill.runtime.cuda.driver import api, check
@@ -78,11 +79,16 @@ def _record_stream(view: DeviceView, stream: StreamHandle) -> None:
     if torch._C._cuda_getCurrentRawStream(view.device) == stream.handle:  # noqa: SLF001
         return
     owner: Any = view.owner
-    if stream.handle:
-        external = torch.cuda.ExternalStream(stream.handle, device=view.device)
-    else:
-        external = torch.cuda.default_stream(view.device)
-    owner.record_stream(external)
+    owner.record_stream(_torch_stream(stream.handle, view.device))
+
+
+@lru_cache(maxsize=256)
+def _torch_stream(handle: int, device: int) -> Any:  # Any: a torch.cuda.Stream
+    """Return a stream as torch's, which knows it by its handle alone."""
+    torch = sys.modules["torch"]
+    if not handle:
+        return torch.cuda.default_stream(device)
+    return torch.cuda.ExternalStream(handle, device=device)
 
 
 def _is_on(owner: object, stream: StreamHandle) -> bool:

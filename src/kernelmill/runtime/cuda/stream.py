@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 
 from kernelmill import events
@@ -100,12 +101,18 @@ def current_stream(device: int = 0) -> StreamHandle:
 
 def core_stream(stream: StreamHandle) -> Any:  # Any: cuda.core.Stream
     """Return the stream as cuda.core's: the owner itself where it is one."""
+    if stream.owner is not None:
+        cuda_core = core()
+        if isinstance(stream.owner, (cuda_core.Stream, cuda_core.graph.GraphBuilder)):
+            return stream.owner
+    return _wrapped(stream.handle)
+
+
+@lru_cache(maxsize=256)
+def _wrapped(handle: int) -> Any:  # Any: as above
+    """Return a stream that cuda.core knows by its handle alone."""
     cuda_core = core()
-    if isinstance(stream.owner, (cuda_core.Stream, cuda_core.graph.GraphBuilder)):
-        return stream.owner
-    if not stream.handle:
-        return cuda_core.LEGACY_DEFAULT_STREAM
-    return cuda_core.Stream.from_handle(stream.handle)
+    return cuda_core.Stream.from_handle(handle) if handle else cuda_core.LEGACY_DEFAULT_STREAM
 
 
 def is_capturing(stream: StreamHandle) -> bool:
