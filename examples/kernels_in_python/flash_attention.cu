@@ -21,8 +21,8 @@ static __device__ __forceinline__ float sum_of_row(float value) {
 
 static __device__ __forceinline__ void fetch(float* to, const float* from, int first, int length, float scale) {
 #pragma unroll
-  for (int e = threadIdx.y * threads + threadIdx.x; e < tile * width; e += threads * threads) {
-    const int row = e / width, column = e % width;
+  for (int t = 0; t < tile * width / (threads * threads); ++t) {
+    const int e = (t * threads + threadIdx.y) * threads + threadIdx.x, row = e / width, column = e % width;
     to[row * pitch + column] = first + row < length ? scale * from[(long)(first + row) * width + column] : 0.0f;
   }
 }

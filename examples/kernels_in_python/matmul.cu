@@ -2,6 +2,7 @@
 // a and 16 rows of b.  Each of its 16 x 16 threads holds 8 x 8 of them in registers: four neighbours, and four more 64 further
 // on, in both directions, so that shared memory is read four elements at a time and without conflicts.
 constexpr int side = 128, depth = 16, threads = 16, own = side / threads, half = side / 2;
+constexpr int turns = side * depth / (threads * threads);  // in which the threads fetch a tile
 constexpr int pitch = side + 4;  // rows begin at multiples of 16 bytes, in other banks
 
 static __device__ __forceinline__ int place(int thread, int i) { return thread * 4 + i % 4 + i / 4 * half; }
@@ -14,13 +15,13 @@ matmul(const float* __restrict__ a, const float* __restrict__ b, float* __restri
   float sum[own][own] = {};
   for (int at = 0; at < k; at += depth) {
 #pragma unroll
-    for (int e = rank; e < side * depth; e += threads * threads) {
-      const int row = e / depth, column = e % depth;
+    for (int t = 0; t < turns; ++t) {
+      const int e = t * threads * threads + rank, row = e / depth, column = e % depth;
       of_a[column][row] = top + row < m && at + column < k ? a[(long)(top + row) * k + at + column] : 0.0f;
     }
 #pragma unroll
-    for (int e = rank; e < side * depth; e += threads * threads) {
-      const int row = e / side, column = e % side;
+    for (int t = 0; t < turns; ++t) {
+      const int e = t * threads * threads + rank, row = e / side, column = e % side;
       of_b[row][column] = at + row < k && left + column < n ? b[(long)(at + row) * n + left + column] : 0.0f;
     }
     __syncthreads();
