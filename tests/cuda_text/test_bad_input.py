@@ -149,7 +149,7 @@ def test_without_nvrtc(monkeypatch):
 
 def test_out_of_memory(install, monkeypatch):
     """Says what was asked and what is free; the next allocation is tried as if nothing was."""
-    error_class = driver._core_error()
+    error_class = driver.core_error()
     answers = [error_class("CUDA_ERROR_OUT_OF_MEMORY: out of memory\nmore"), "a buffer"]
 
     def allocate(size, stream):
