@@ -82,7 +82,7 @@ _CALLS: Final = (
         {
             **_SUMMED,
             "cuda.compute": "total(temp_storage=space, d_in=x, d_out=s1, num_items=n, op=plus, "
-            "h_init=start, stream=stream)",
+            "h_init=zero, stream=stream)",
         },
     ),
     _Call(
@@ -92,7 +92,7 @@ _CALLS: Final = (
         {
             **_SUMMED,
             "cuda.compute": "compute.reduce_into(d_in=x, d_out=s1, num_items=n, op=plus, "
-            "h_init=start, stream=stream)",
+            "h_init=zero, stream=stream)",
         },
     ),
     _Call(
@@ -106,12 +106,18 @@ _CALLS: Final = (
     ),
     _Call(
         "launch, 6 arguments",
-        "cuda.launch(core_stream, config, six, x, y, n, y, n, 1.0)",
+        "cuda.launch(core_stream, config, six, p, p, n, p, n, 1.0)",
         (),
         {
             "cuda.core": "core.launch(core_stream, core_config, core_six, p, p, n, p, n, f)",
             "CuPy": "raw_six((1,), (32,), (cx, cy, n, cy, n, f))",
         },
+    ),
+    _Call(
+        "launch, tensors on another stream",
+        "cuda.launch(core_stream, config, three, x, y, 8)",
+        (),
+        {},
     ),
     _Call(
         "launch, two tensors and an int",
@@ -222,12 +228,12 @@ def _compute(compute: Any, names: dict[str, Any]) -> dict[str, Any]:
     import numpy as np
 
     x, y, s = names["x"], names["y"], names["s1"]
-    plus, start = compute.OpKind.PLUS, np.zeros(1, np.float32)
-    total = compute.make_reduce_into(d_in=x, d_out=s, op=plus, h_init=start)
-    needed = total(temp_storage=None, d_in=x, d_out=s, num_items=ELEMENTS, op=plus, h_init=start)
+    plus, zero = compute.OpKind.PLUS, np.zeros(1, np.float32)
+    total = compute.make_reduce_into(d_in=x, d_out=s, op=plus, h_init=zero)
+    needed = total(temp_storage=None, d_in=x, d_out=s, num_items=ELEMENTS, op=plus, h_init=zero)
     space = timing.torch().empty(max(int(needed), 1), dtype=timing.torch().uint8, device="cuda")
     add = compute.make_binary_transform(d_in1=x, d_in2=names["x2"], d_out=y, op=plus)
-    return {"compute": compute, "plus": plus, "start": start, "total": total, "space": space,
+    return {"compute": compute, "plus": plus, "zero": zero, "total": total, "space": space,
             "add": add}  # fmt: skip
 
 

@@ -5,6 +5,7 @@ What an expression is to each of them is in the family's file; device time is in
 
 from __future__ import annotations
 
+import gc
 import importlib
 from dataclasses import dataclass, field
 from functools import cache as once
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from harness import Goal
 
-__all__ = ["CurrentStream", "Work", "case_of", "cupy_view", "on_cupy", "peer"]
+__all__ = ["CurrentStream", "Work", "case_of", "cupy_view", "on_cupy", "peer", "release"]
 
 # What a peer may answer to a type or a machine that it does not serve.
 FAILURES: Final = (
@@ -41,6 +42,14 @@ def peer(name: str) -> Any:  # Any: a module, or the reason in words why it is a
     if name == "cuda.compute" and not hasattr(found, "reduce_into"):
         return "cuda.compute found no driver"
     return found
+
+
+def release() -> None:
+    """Let peers drop what they keep of our arrays, which must not outlive the device's context."""
+    module = peer("cuda.compute")
+    if not isinstance(module, str):
+        module.clear_all_caches()
+    gc.collect()
 
 
 class CurrentStream:

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import cuda_peers
 import cuda_timing
 import report
 import results
@@ -115,6 +116,7 @@ def _measured_on_gpu(
     for name in chosen:
         found[name] = _rows(name, budget, asked)
         roofline = cuda_timing.best_of(roofline, cuda_timing.roofline())
+    cuda_peers.release()
     stamped = cuda_timing.stamp(roofline, quick=budget.quick, commit=asked.commit)
     return results.merge(old, cuda_timing.machine(), found, stamped)
 
