@@ -94,7 +94,7 @@ def _run(family: str, asked: argparse.Namespace) -> bool:
         print(f"{family} has no tests", file=sys.stderr)
         well = False
     elif asked.skip != "tests":
-        command = ["-m", "pytest", "-m", "cuda", "-q", "-p", "no:cacheprovider",
+        command = ["-m", "pytest", "-m", "cuda and not slow", "-q", "-p", "no:cacheprovider",
                    "-p", "no:benchmark", f"--junitxml={asked.out / f'tests-{family}.xml'}",
                    *map(str, files)]  # fmt: skip
         well = _python(command, asked.seconds * _TESTS_SHARE) == 0

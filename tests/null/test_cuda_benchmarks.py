@@ -393,7 +393,7 @@ def test_make_gpu_runs_tests_then_benchmarks_and_leaves_the_results(tmp_path, mo
     out = tmp_path / "out"
     assert gpu.main(["transform", "--out", str(out), "--seconds", "100", "--commit", "abc"]) == 0
     (tests, half), (benchmark, rest) = ran
-    assert tests[:4] == ["-m", "pytest", "-m", "cuda"]
+    assert tests[:4] == ["-m", "pytest", "-m", "cuda and not slow"]
     assert str(ROOT / "tests" / "cuda" / "test_transform.py") in tests
     assert half == 50
     assert benchmark[1:] == ["--family", "cuda_transform", "--commit", "abc"]
