@@ -12,6 +12,7 @@ from kernelmill.compiler import ir
 from kernelmill.compiler.cpp_body import FunctionPrinter, declaration, words_read
 from kernelmill.compiler.cpp_expr import PRIMARY, ExpressionPrinter, Headers, Scope, Text, infix
 from kernelmill.compiler.cpp_types import Names, field_names, type_spelling
+from kernelmill.compiler.dialects import CUDA
 from kernelmill.compiler.intrinsics import ATOMICS, EFFECTS
 from kernelmill.compiler.kernel_ir import (
     UNIT,
@@ -28,7 +29,18 @@ from kernelmill.compiler.kernel_ir import (
     Store,
 )
 from kernelmill.compiler.narrow import Exact
-from kernelmill.dtypes import DType, StructType, Type, bfloat16, bool_, float16, storage
+from kernelmill.dtypes import (
+    DType,
+    StructType,
+    Type,
+    bfloat16,
+    bool_,
+    float16,
+    int32,
+    int64,
+    storage,
+    uint64,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -147,6 +159,15 @@ class KernelExpressionPrinter(ExpressionPrinter):
             case _:
                 return super()._leaf(node)
 
+    def _to_integer(self, part: Text, wanted: DType) -> Text:
+        """Convert a float as the chip does; what is out of range is not defined then."""
+        if self.dialect.name == CUDA.name:
+            return super()._to_integer(part, wanted)
+        narrow = wanted == int32 or wanted.itemsize < int32.itemsize
+        reached = int32 if narrow else uint64 if wanted == uint64 else int64
+        text = f"{reached.short}({part.text})"
+        return Text(text if wanted == reached else f"{wanted.short}({text})", PRIMARY)
+
     def _apply(self, node: ir.Apply, parts: list[Text]) -> Text:
         if isinstance(node, Exact):
             return infix(_EXACT_SYMBOLS[node.op], parts[0], parts[1])
@@ -225,20 +246,32 @@ class KernelFunctionPrinter(FunctionPrinter):
             super()._for(loop)
             return
         name = self.locals[loop.name]
+        kind = type_spelling(loop.start.type)
         start, stop, step = (self._value(b).text for b in (loop.start, loop.stop, loop.step))
         self._counter += 1
         tag = self._counter
-        kind = type_spelling(loop.start.type)
-        if not isinstance(loop.stop, (ir.Const, ir.Local, ir.Param)):
+        plain = (ir.Const, ir.Local, ir.Param)
+        if not isinstance(loop.stop, plain):
             self._emit(f"const {kind} stop{tag} = {stop};")
             stop = f"stop{tag}"
-        if not isinstance(loop.step, (ir.Const, ir.Local, ir.Param)):
+        if not isinstance(loop.step, plain):
             self._emit(f"const {kind} step{tag} = {step};")
             step = f"step{tag}"
-        if loop.unroll:
-            self._emit("#pragma unroll" + (f" {loop.unroll}" if loop.unroll > 0 else ""))
-        advance = f"++{name}" if step in ("1", "1L") else f"{name} += {step}"
-        self._emit(f"for ({name} = {start}; {name} < {stop}; {advance}) {{")
+        unroll = "#pragma unroll" + (f" {loop.unroll}" if loop.unroll > 0 else "")
+        if loop.unroll > 0 and not isinstance(loop.step, ir.Const):
+            # Counted in turns, so that the compiler tests once for several of them.
+            unsigned = f"u{kind[1:]}"
+            self._emit(f"const {kind} start{tag} = {start};")
+            rest = f"{unsigned}({stop} - start{tag} + {step} - 1) / {unsigned}({step})"
+            self._emit(f"const {unsigned} turns{tag} = start{tag} < {stop} ? {rest} : 0;")
+            self._emit(unroll)
+            self._emit(f"for ({unsigned} turn{tag} = 0; turn{tag} < turns{tag}; ++turn{tag}) {{")
+            self._emit(f"  {name} = start{tag} + {kind}(turn{tag}) * {step};")
+        else:
+            if loop.unroll:
+                self._emit(unroll)
+            advance = f"++{name}" if step in ("1", "1L") else f"{name} += {step}"
+            self._emit(f"for ({name} = {start}; {name} < {stop}; {advance}) {{")
         self._nested(loop.body)
         self._emit("}")
 
