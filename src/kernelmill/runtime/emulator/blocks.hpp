@@ -18,9 +18,10 @@ inline void unlock(i32* word) { __atomic_store_n(word, 0, __ATOMIC_RELEASE); }
 
 template <class T>
 T* array_of(usize count) {
-  T* made = (T*)calloc(count, sizeof(T));
+  const usize bytes = (count * sizeof(T) + 63) & ~(usize)63;
+  void* made = aligned_alloc(64, bytes);
   if (!made) abort();
-  return made;
+  return (T*)__builtin_memset(made, 0, bytes);
 }
 
 inline void free_block(Block* b) {
@@ -137,6 +138,7 @@ inline Image image_of(const Body* body) {
 
 inline void begin(Block* b, Launch* launch, const Body* body, i64 number) {
   b->launch = launch;
+  b->order = launch->schedule.order;
   b->body = body;
   b->number = number;
   b->started = b->finished = b->spins = b->waiting_for_grid = 0;

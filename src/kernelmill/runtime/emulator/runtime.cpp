@@ -90,7 +90,7 @@ KM_EMU_API uint3 km_emu_thread() { return km_emu_here.thread; }
 KM_EMU_API uint3 km_emu_block() { return km_emu_here.block; }
 KM_EMU_API uint3 km_emu_threads() { return km_emu_here.threads; }
 KM_EMU_API uint3 km_emu_blocks() { return km_emu_here.blocks; }
-KM_EMU_API u32 km_emu_rank() { return km_emu_here.rank; }
+KM_EMU_API u32 km_emu_rank() { return rank_here(); }
 KM_EMU_API char* km_emu_dynamic() { return km_emu_here.dynamic; }
 KM_EMU_API void km_emu_yield() { yield_from(KM_EMU_CALLER); }
 KM_EMU_API void km_emu_progress() {

@@ -10,7 +10,7 @@
 
 namespace km_emu {
 
-constexpr usize stack_size = 128 << 10;
+constexpr usize stack_size = (128 << 10) + 4096;  // an odd number of pages, so that tops do not share sets of caches
 constexpr u32 guarded_stacks = 2048;
 
 inline void fibre_main();
@@ -53,10 +53,16 @@ inline void go_slow(Block* b, u32 started) {
   }
 }
 
+inline void note_waiting(Block* b) {
+  if (__builtin_expect(km_emu_here.slow, 1)) return;
+  km_emu_here.rank = rank_here();
+  go_slow(b, km_emu_here.rank + 1);
+}
+
 inline Block* entered() {
   Block* b = current;
   if (__builtin_expect(!b, 0)) not_on_device();
-  if (!km_emu_here.slow) go_slow(b, km_emu_here.rank + 1);
+  note_waiting(b);
   return b;
 }
 
@@ -68,7 +74,7 @@ inline u32 start_next(Block* b) {
 
 // Saves where we are and goes to a thread that has not started, to one that can run, or back to the main stack.
 inline void schedule(Block* b, void** save) {
-  const bool random = b->launch->schedule.order == shuffled;
+  const bool random = b->order == shuffled;
   if (b->started < b->count && !(random && b->runnable.count && b->pick(4) == 0)) {
     Fibre* fibre = take_fibre(b);
     const u32 rank = start_next(b);
@@ -77,7 +83,6 @@ inline void schedule(Block* b, void** save) {
       place(b, rank);
       checks::start(b, rank);
     } else {
-      km_emu_here.rank = 0;
       km_emu_here.thread = uint3{0, 0, 0};
     }
     switch_to(save, fibre->pointer);
@@ -97,9 +102,8 @@ inline void schedule(Block* b, void** save) {
 
 inline void wait(Block* b, ThreadState& thread) {
   thread.fibre = b->running;
-  const bool inside = km_emu_here.inside;
   schedule(b, &thread.pointer);
-  km_emu_here.inside = inside;
+  km_emu_here.inside = true;  // it is back in the kernel
 }
 
 // No progress: a loop that looks back votes while it spins.
@@ -133,7 +137,7 @@ inline void fibre_main() {
 inline void yield_from(const void* caller) {
   Block* b = current;
   if (!b) return;
-  if (!km_emu_here.slow) go_slow(b, km_emu_here.rank + 1);
+  note_waiting(b);
   ThreadState& thread = b->threads[km_emu_here.rank];
   thread.state = ready;
   thread.caller = caller;

@@ -10,7 +10,7 @@ enum State : u8 { ready, at_barrier, in_warp_operation, at_grid_sync, at_transac
 constexpr u32 nobody = ~0u;
 constexpr int barrier_count = 16, warp_lanes = 32, most_threads = 1024;
 
-struct ThreadState {
+struct alignas(64) ThreadState {
   uint3 index;
   u32 rank;
   void* pointer;  // its stack, while it waits
@@ -65,6 +65,7 @@ struct Block {
   u32 count, started, finished, spins, waiting_for_grid, transaction_waiters;
   u64 progress;  // barriers passed, threads finished, phases, stores that others may wait for
   bool slow, at_grid, abandoned;
+  i32 order;
   i64 number;
   ThreadState* threads;
   Warp* warps;
@@ -92,7 +93,8 @@ struct Block {
   }
 };
 
-inline __thread Block* current;  // the block that runs on this OS thread
+// The block that runs on this OS thread.
+inline __thread Block* current __attribute__((tls_model("initial-exec")));
 
 // Ends the launch with a text, to which the place of the running thread is added; `caller` is where the kernel was.
 [[noreturn]] inline void fail(i32 status, const void* caller, const char* format, ...);

@@ -20,7 +20,7 @@ typedef __SIZE_TYPE__ usize;
 // The "registers" of the CUDA thread that runs on an OS thread; refreshed whenever another thread takes its place.
 struct Place {
   uint3 thread;          // threadIdx
-  u32 rank;              // the same as one number, x fastest
+  u32 rank;              // the same as one number, x fastest; set where `slow` is
   uint3 block;           // blockIdx
   uint3 threads, blocks; // blockDim, gridDim
   u32 count;             // threads of the block
@@ -101,24 +101,42 @@ void km_emu_store_both(void* to, km_emu::u64 low, km_emu::u64 high);
 
 namespace km_emu {
 
-// The successor of a finished thread runs on the same stack: a kernel that never waits is a plain loop.
-#ifdef KM_EMU_SANITIZER
-KM_EMU_INLINE bool next() { return km_emu_next(); }
-#else
-KM_EMU_INLINE bool next() {
-  Place& here = km_emu_here;
-  if (__builtin_expect(here.slow, 0)) return km_emu_next();
-  if (++here.rank == here.count) return false;
-  if (++here.thread.x == here.threads.x) {
-    here.thread.x = 0;
-    if (++here.thread.y == here.threads.y) {
-      here.thread.y = 0;
-      here.thread.z++;
-    }
-  }
-  return true;
+// The rank of the running thread, which `Place` holds only once a thread has waited.
+KM_EMU_INLINE u32 rank_here() {
+  const Place& here = km_emu_here;
+  return (here.thread.z * here.threads.y + here.thread.y) * here.threads.x + here.thread.x;
 }
+
+// Runs threads one after another on one stack, from the one whose place is set: a kernel that never waits is a plain loop.
+// Its counters are registers, which are stored and not read again; as soon as a thread has waited, the runtime counts.
+template <class F>
+KM_EMU_INLINE void run_threads(F& mine) {
+#ifdef KM_EMU_SANITIZER
+  do mine();
+  while (km_emu_next());
+#else
+  Place& here = km_emu_here;
+  const uint3 size = here.threads;
+  uint3 at = here.thread;
+  for (;;) {
+    mine();
+    if (__builtin_expect(here.slow, 0)) {
+      if (!km_emu_next()) return;
+      continue;
+    }
+    if (__builtin_expect(++at.x == size.x, 0)) {
+      at.x = 0;
+      if (++at.y == size.y) {
+        at.y = 0;
+        if (++at.z == size.z) return;
+        here.thread.z = at.z;
+      }
+      here.thread.y = at.y;
+    }
+    here.thread.x = at.x;
+  }
 #endif
+}
 
 inline void* anchor() {
   static thread_local u64 place;
@@ -134,14 +152,14 @@ void start(Launch& launch, F call) {
     F mine(*(F*)closure);  // a copy that nothing can alias: the arguments stay in registers
 #ifdef KM_EMU_SPIN
     // The text says `volatile`, so it may spin on plain memory: it gives way now and then, but only inside the kernel.
-    do {
+    auto watched = [&mine] {
       km_emu_here.inside = true;
       mine();
       km_emu_here.inside = false;
-    } while (next());
+    };
+    run_threads(watched);
 #else
-    do mine();
-    while (next());
+    run_threads(mine);
 #endif
   };
   km_emu_launch(&launch, &body);
@@ -241,7 +259,7 @@ struct Entry<kernel> {
 #define blockIdx ((const uint3&)km_emu_here.block)
 #define blockDim ((const dim3&)km_emu_here.threads)
 #define gridDim ((const dim3&)km_emu_here.blocks)
-#define KM_EMU_RANK (km_emu_here.rank)
+#define KM_EMU_RANK (km_emu::rank_here())
 #define KM_EMU_DYNAMIC (km_emu_here.dynamic)
 #endif
 #define KM_EMU_LANE ((int)(KM_EMU_RANK & 31))

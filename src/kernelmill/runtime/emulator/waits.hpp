@@ -6,7 +6,7 @@ namespace km_emu {
 
 inline void release(Block* b, Barrier& barrier) {
   const i32 result = barrier.accumulated;
-  if (b->launch->schedule.order == reversed) {
+  if (b->order == reversed) {
     u32 back = nobody;
     for (u32 at = barrier.first; at != nobody;) {
       const u32 next = b->threads[at].next;
@@ -36,7 +36,7 @@ inline void complete(Block* b, u32 number, int which, int self) {
   checks::run(b, self < 0 ? nobody : number * warp_lanes + (u32)self);
   checks::combined(b, number, group, lanes, warp.extra[__builtin_ctz(lanes)] >= 0);
   warp.groups[which] = warp.groups[--warp.group_count];
-  const bool backwards = b->launch->schedule.order == reversed;
+  const bool backwards = b->order == reversed;
   for (u32 left = lanes; left;) {
     const int lane = backwards ? 31 - __builtin_clz(left) : __builtin_ctz(left);
     left &= ~(1u << lane);
