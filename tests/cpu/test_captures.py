@@ -253,7 +253,8 @@ def test_plans_notice_another_class_and_values_out_of_range() -> None:
     with pytest.raises(OverflowError, match="Python integer 128 out of bounds for int8"):
         plan(i, out=out)
     wide = np.empty(5, np.int64)
-    for k in (np.int64(3), 2.5, "text"):  # each needs another kernel, or none is possible
+    # Each needs another kernel, or none is possible.
+    for k in (np.int64(3), 2.5, "text"):  # noqa: B007 - it is captured
         with pytest.raises((km.ArgumentError, km.DTypeError, km.OperatorError)):
             plan(i, out=out)
     k = True
