@@ -67,7 +67,9 @@ def loops(source) -> list[str]:
 
 
 FORMS = {
-    "blocks": lambda t: km.reduce(np.zeros(1 << 20, t)),
+    "whole": lambda t: km.reduce(np.zeros(1 << 20, t)),
+    "small": lambda t: km.reduce(np.zeros(1 << 12, t)),
+    "blocks": lambda t: km.reduce(np.zeros((3, 1 << 20), t), axis=1),
     "threads": lambda t: km.reduce(np.zeros((1 << 18, 4), t), axis=1),
     "teams": lambda t: km.reduce(np.zeros((1 << 12, 40), t), axis=1, keepdims=True),
     "runs": lambda t: km.reduce(np.zeros((64, 30, 200), t), axis=(0, 2)),
@@ -130,10 +132,10 @@ def test_transforms_structs_several_folds_and_starts_compile(device):
     ("shape", "axis", "found"),
     [
         ((10,), None, ("rows", "teams", "256, 1")),
-        ((1 << 12,), None, ("rows", "blocks", "256")),
-        ((1 << 14,), None, ("rows", "blocks", "1024")),
-        ((1 << 20,), None, ("rows", "blocks", "256")),
-        ((1 << 24,), None, ("rows", "blocks", "512")),
+        ((1 << 12,), None, ("whole", "one", "")),
+        ((1 << 14,), None, ("whole", "one", "")),
+        ((1 << 20,), None, ("whole", "several", "")),
+        ((16, 1 << 20), 1, ("rows", "blocks", "512")),
         ((1 << 18, 4), 1, ("rows", "few", "256, 1, 1, 4, false")),
         ((1 << 18, 64), 1, ("rows", "few", "256, 8, 2, 2, false")),
         ((1 << 18, 3), 1, ("rows", "few", "256, 1, 3, 4, false")),
@@ -161,7 +163,8 @@ def test_pieces_depend_on_shape_and_chip_alone(device):
         _, length, units, pieces, piece, _ = grid.numbers
         assert (units, length, grid.tickets) == (1, 1 << 22, 1)
         assert (pieces - 1) * piece < length <= pieces * piece
-        assert grid.parts >= 4 * pieces
+        assert grid.parts == 16 * (1 + pieces)
+        assert grid.tagged
 
 
 def test_a_plan_takes_other_shapes_though_they_are_spread_otherwise(device):

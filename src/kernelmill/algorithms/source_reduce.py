@@ -192,6 +192,8 @@ _FILES: Final = {
     ("blocks", True): "reduce_ordered.cuh",
     ("teams", True): "reduce_ordered.cuh",
     ("few", False): "reduce_rows.cuh",
+    ("one", False): "reduce_whole.cuh",
+    ("several", False): "reduce_whole.cuh",
     ("narrow", False): "reduce_narrow.cuh",
     ("columns", False): "reduce_columns.cuh",
     ("columns", True): "reduce_columns.cuh",
@@ -200,25 +202,24 @@ _FILES: Final = {
 
 def _loops(spread: Spread, order: Order, number: int) -> str:
     """Return the function of device/reduce*.cuh that a pass calls."""
-    nested = "true" if spread.nested else "false"
-    threads, team = spread.threads, spread.team
-    if spread.loops == "columns":
-        tree = "true" if order == "tree" else "false"
-        name = "ordered" if order == "ordered" else "blocks"
-        shape = f"{team}, {threads // team}, {spread.packet}"
-        return f"km::columns<Pass{number}, {nested}, {shape}, {tree}>::{name}"
-    if spread.loops == "narrow":
-        return f"km::narrow<Pass{number}, {threads}, {spread.packet}, {spread.unroll}>::blocks"
-    shared = f"<{threads}>" if spread.loops == "blocks" else f"<{threads}, {team}>"
-    if order == "ordered":
-        return f"km::ordered_rows<Pass{number}, {nested}, {spread.packet}>::{spread.loops}{shared}"
-    name = f"km::rows<Pass{number}, {nested}, {spread.packet}, {spread.unroll}>"
-    if spread.loops == "few":
-        tree = "true" if order == "tree" else "false"
-        return f"{name}::few<{threads}, {team}, {spread.unroll}, {spread.rows}, {tree}>"
-    if order == "tree":
-        return f"{name}::tree_{spread.loops}<{threads}>"
-    return f"{name}::{spread.loops}{shared}"
+    threads, team, packet, unroll = spread.threads, spread.team, spread.packet, spread.unroll
+    nested, tree = ("true" if flag else "false" for flag in (spread.nested, order == "tree"))
+    row_loops = f"km::rows<Pass{number}, {nested}, {packet}, {unroll}>"
+    if order == "ordered" and spread.loops != "columns":
+        row_loops = f"km::ordered_rows<Pass{number}, {nested}, {packet}>"
+    prefix = "tree_" if order == "tree" else ""
+    whole = f"km::whole<Pass{number}, {threads}, {packet}, {unroll}>"
+    columns = f"{nested}, {team}, {threads // team}, {packet}, {tree}"
+    return {
+        "one": f"{whole}::one",
+        "several": f"{whole}::several",
+        "blocks": f"{row_loops}::{prefix}blocks<{threads}>",
+        "teams": f"{row_loops}::{prefix}teams<{threads}{'' if prefix else f', {team}'}>",
+        "few": f"{row_loops}::few<{threads}, {team}, {unroll}, {spread.rows}, {tree}>",
+        "narrow": f"km::narrow<Pass{number}, {threads}, {packet}, {unroll}>::blocks",
+        "columns": f"km::columns<Pass{number}, {columns}>::"
+        + ("ordered" if order == "ordered" else "blocks"),
+    }[spread.loops]
 
 
 def _device_fold(index: int, fold: FoldText, printed: list[PrintedOperator]) -> list[str]:

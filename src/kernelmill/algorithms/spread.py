@@ -22,7 +22,7 @@ __all__ = ["CHUNK", "Order", "Spread", "grid_of", "orders_of", "spread_of", "sta
 
 # Any fixed order; that of the reduction tree with its lanes; that of the elements.
 Order: TypeAlias = Literal["free", "tree", "ordered"]
-Loops: TypeAlias = Literal["blocks", "teams", "few", "columns", "narrow"]
+Loops: TypeAlias = Literal["one", "several", "blocks", "teams", "few", "columns", "narrow"]
 
 # The numbers of docs/reference/reduction-tree.md.
 CHUNK: Final = 16384
@@ -46,7 +46,7 @@ _LINE: Final = 8
 _KEPT: Final = 64
 _EXCHANGED: Final = 32 << 10
 # Blocks on a multiprocessor, over all of which pieces are spread.
-_COLUMN_BLOCKS: Final = 4
+_COLUMN_BLOCKS: Final = 2
 _ORDERED_BLOCKS: Final = 8
 # Bytes that a thread asks for at a time; the most neighbours, and bytes of values made of them.
 _ASKED: Final = 128
@@ -58,6 +58,10 @@ _HELD_BYTES: Final = 256
 _NARROW: Final = 16
 # Operands that are read for each element.
 _READ: Final = frozenset(("contiguous", "strided", "unaligned"))
+# Bytes of a part in a record, of a record, and how many records a launch may have.
+_WORD: Final = 8
+_RECORD: Final = 16
+_MOST_RECORDS: Final = 4096
 _STATE_ALIGNMENT: Final = 16
 _MOST_BLOCKS: Final = (1 << 31) - 1
 
@@ -125,6 +129,10 @@ def spread_of(
     else:
         team = _team(rows, -(-length // packet), unroll, multiprocessors)
     loops: Loops = "teams" if team <= _WARP else "blocks"
+    if loops == "blocks" and orders == ("free",) and layout.form == "rows" and not layout.kept:
+        alone = length // (team * packet * unroll) <= 1
+        most = multiprocessors * _RESIDENT // team * -(-states[0] // _WORD)
+        loops = "one" if alone else "several" if most <= _MOST_RECORDS else "blocks"
     threads = _SHARING if loops == "teams" else team
     return Spread(loops, orders, threads, team, packet, unroll, layout.form == "runs")
 
@@ -269,6 +277,15 @@ def grid_of(
     else:
         pieces = max(1, -(-length // max(1, piece)))
         blocks = units * pieces
+    if spread.loops == "several":
+        return Grid(
+            blocks=pieces,
+            threads=spread.threads,
+            numbers=(0, length, 1, pieces, piece, 0),
+            parts=_RECORD * (1 + pieces * -(-states[0] // _WORD)),
+            tickets=1,
+            tagged=True,
+        )
     parts = [_whole(units * pieces * width * state) for state in states] if pieces > 1 else [0]
     return Grid(
         blocks=min(blocks, _MOST_BLOCKS),

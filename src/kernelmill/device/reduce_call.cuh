@@ -178,13 +178,17 @@ struct reduction<Map, in<I...>, folds<F...>, Outputs, Captured, Bytes, N> {
     KM_UNROLL_ALL for (int k = 0; k < inputs; k++) p.at[k] = c.data[k];
     return seek(c, 0, 0, (int)c.kept, row, p);
   }
-  // Element i of a sequence; `last` is the dimension after the reduced ones.
-  template <bool Nested>
+  // Place i along a dimension, the innermost one or another; where neighbours are in it, the stride needs no look.
+  template <bool Inner, int... K>
+  static KM_INL place along(const call& c, place p, int dimension, i64 i, indices<K...>) {
+    ((p.at[K] += i * (Inner && I::pattern == contiguous ? (i64)I::size : c.strides[K][dimension])), ...);
+    return p;
+  }
+  // Element i of a sequence; `last` is the dimension after the reduced ones, of which the last is `Inner` or not.
+  template <bool Nested, bool Inner = true>
   static KM_INL place element_of(const call& c, const place& row, int last, i64 i) {
     if constexpr (Nested) return seek(c, 0, (int)c.kept, last, i, row);
-    place p = row;
-    KM_UNROLL_ALL for (int k = 0; k < inputs; k++) p.at[k] += i * c.strides[k][(int)c.kept];
-    return p;
+    else return along<Inner>(c, row, (int)c.kept, i, every_input());
   }
 
   // ---- elements
@@ -234,25 +238,27 @@ struct reduction<Map, in<I...>, folds<F...>, Outputs, Captured, Bytes, N> {
     return read<V, U>(c, map, from);
   }
 
-  // Whether packets of V neighbours are aligned, from the beginning of a sequence and at each step to another run or row.
-  template <int V, int... K>
-  static KM_INL bool are_aligned(const call& c, const place& row, indices<K...>) {
+  // Whether packets of V neighbours are aligned, from the beginning of a sequence and, where there are several dimensions, at
+  // each step to another run or row.
+  template <bool Steps, int V, int... K>
+  static KM_INL bool each_aligned(const call& c, const place& row, indices<K...>) {
     const auto fits = [&](int bytes, const char* at, int k) {
       const int unit = smaller(16, bytes & -bytes);
       bool aligned = (uptr)at % unit == 0;
-      for (int d = (int)c.kept; d < (int)c.ndim - 1; d++) aligned &= c.strides[k][d] % unit == 0;
+      if constexpr (Steps)
+        for (int d = (int)c.kept; d < (int)c.ndim - 1; d++) aligned &= c.strides[k][d] % unit == 0;
       return aligned;
     };
     return ((I::pattern != contiguous || fits(V * I::size, row.at[K], K)) && ...);
   }
-  template <int V>
+  template <bool Steps, int V>
   static KM_INL bool are_aligned(const call& c, const place& row) {
-    return V == 1 || are_aligned<V>(c, row, every_input());
+    return V == 1 || each_aligned<Steps, V>(c, row, every_input());
   }
   // Whether V neighbours from a multiple of V on lie in one run, and can be taken at once.
   template <bool Nested, int V>
   static KM_INL bool packets_fit(const call& c, const place& row) {
-    return (!Nested || c.shape[(int)c.ndim - 1] % V == 0) && are_aligned<V>(c, row);
+    return (!Nested || c.shape[(int)c.ndim - 1] % V == 0) && are_aligned<Nested, V>(c, row);
   }
 
   // ---- results
@@ -267,6 +273,13 @@ struct reduction<Map, in<I...>, folds<F...>, Outputs, Captured, Bytes, N> {
     const int inner = (int)c.ndim - 1;
     KM_UNROLL_ALL for (int k = 0; k < Outputs; k++) to.at[k] = c.data[inputs + k] + column * c.strides[inputs + k][inner];
     store_at(fold, made, seek(c, inputs, 0, (int)c.kept, row, to), every_fold());
+  }
+
+  // The result of the only sequence.
+  static KM_INL void store_first(const call& c, const bank& fold, const state& made) {
+    spots<Outputs> to;
+    KM_UNROLL_ALL for (int k = 0; k < Outputs; k++) to.at[k] = c.data[inputs + k];
+    store_at(fold, made, to, every_fold());
   }
 
   // ---- several pieces of one unit

@@ -35,12 +35,12 @@ struct columns : Pass {
     s.x = (int)threadIdx.x % X;
     s.y = (int)threadIdx.x / X;
     at = Pass::sequence(c, s.row);
-    s.packets = s.extent % V == 0 && Pass::template are_aligned<V>(c, at);
+    s.packets = s.extent % V == 0 && Pass::template are_aligned<true, V>(c, at);
     return s;
   }
   static KM_INL place moved(const call& c, const place& at, i64 i, i64 column) {
     const int inner = (int)c.ndim - 1;
-    place p = Pass::template element_of<Nested>(c, at, inner, i);
+    place p = Pass::template element_of<Nested, false>(c, at, inner, i);
     KM_UNROLL_ALL for (int k = 0; k < Pass::inputs; k++) p.at[k] += column * c.strides[k][inner];
     return p;
   }

@@ -14,10 +14,8 @@ struct flattened : Pass {
   template <bool, int V, int U>
   static KM_INL auto elements(const call& c, const Map& map, const place& row, i64 first, i64 step) {
     place from[U];
-    KM_UNROLL_ALL for (int u = 0; u < U; u++) {
-      KM_UNROLL_ALL for (int k = 0; k < Pass::inputs; k++)
-        from[u].at[k] = row.at[k] + (first + u * step) * c.strides[k][(int)c.ndim - 1];
-    }
+    KM_UNROLL_ALL for (int u = 0; u < U; u++)
+      from[u] = Pass::template along<true>(c, row, (int)c.ndim - 1, first + u * step, typename Pass::every_input());
     return Pass::template read<V, U>(c, map, from);
   }
 };
@@ -93,7 +91,7 @@ struct narrow : flattened<Pass> {
       const place at = Pass::sequence(c, row);
       const i64 low = piece * c.piece * extent, high = smaller(c.length, (piece + 1) * c.piece) * extent;
       state mine;
-      if (Pass::template are_aligned<V>(c, at))
+      if (Pass::template are_aligned<false, V>(c, at))
         sum<V>(c, map, fold, at, room, extent, active, low, high, mine);
       else
         sum<1>(c, map, fold, at, room, extent, active, low, high, mine);

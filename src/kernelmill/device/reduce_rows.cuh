@@ -115,7 +115,7 @@ struct rows : Pass {
       for (int d = 0; d < (int)c.kept; d++) bits |= (uptr)c.strides[k][d];  // aligned where all of them are
       p.at[k] = (const char*)bits;
     }
-    return Pass::template are_aligned<V>(c, p);
+    return Pass::template are_aligned<false, V>(c, p);
   }
   // All lanes of a sequence of n elements, one each, by halving.
   template <int N>
@@ -142,7 +142,7 @@ struct rows : Pass {
       KM_UNROLL_ALL for (int r = 0; r < R; r++) {
         const place row = Pass::sequence(c, smaller(mine + r * each, c.units - 1));
         KM_UNROLL_ALL for (int q = 0; q < Q; q++)
-          from[r * Q + q] = Pass::template element_of<false>(c, row, 0, smaller<i64>(t + q * T, packets - 1) * V);
+          from[r * Q + q] = Pass::template element_of<false>(c, row, (int)c.ndim, smaller<i64>(t + q * T, packets - 1) * V);
       }
       auto some = Pass::template read<V, R * Q>(c, map, from);
       KM_UNROLL_ALL for (int r = 0; r < R; r++) {

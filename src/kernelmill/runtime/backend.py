@@ -69,6 +69,8 @@ class Grid:
 
     `numbers` go to the kernel behind the strides, after two addresses: that of `parts` bytes of
     scratch memory, and of `tickets` counters of 32 bits, which are 0 before a launch and after it.
+    Where `tagged` is set, `parts` are 0 before the first of such launches on a stream, and no other
+    ones use them.
     """
 
     blocks: int
@@ -76,6 +78,7 @@ class Grid:
     numbers: tuple[int, ...]
     parts: int = 0
     tickets: int = 0
+    tagged: bool = False
 
 
 @dataclass(frozen=True, slots=True)

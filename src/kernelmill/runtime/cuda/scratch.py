@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 __all__ = ["scratch"]
 
 _TICKET: Final = 4
-# The least that is allocated, so that most calls never ask for more.
+# The least bytes that are allocated, so that most calls never ask for more.
 _LEAST_PARTS: Final = 1 << 18
-_LEAST_TICKETS: Final = 1 << 10
+_LEAST_TAGGED: Final = 1 << 16
+_LEAST_TICKETS: Final = 1 << 12
 _LOCK: Final = threading.Lock()
 # CU_STREAM_CAPTURE_STATUS_ACTIVE
 _CAPTURING: Final = 1
@@ -33,15 +34,24 @@ _CAPTURING: Final = 1
 
 @dataclass(slots=True)
 class _Area:
-    """A piece of device memory; tickets are zero whenever no kernel uses them."""
+    """Device memory of one kind: its address and size, and whether it is zero at first."""
 
-    parts: int = 0
-    parts_bytes: int = 0
-    tickets: int = 0
-    tickets_count: int = 0
+    zeroed: bool
+    least: int
+    address: int = 0
+    nbytes: int = 0
 
 
-_AREAS: Final[dict[tuple[int, int, int], _Area]] = {}
+@dataclass(slots=True)
+class _Areas:
+    """What launches on one stream, or in one capture, share."""
+
+    parts: _Area
+    tagged: _Area
+    tickets: _Area
+
+
+_AREAS: Final[dict[tuple[int, int, int], _Areas]] = {}
 
 
 def scratch(grid: Grid, stream: StreamHandle, device: int) -> tuple[int, int]:
@@ -57,36 +67,38 @@ def scratch(grid: Grid, stream: StreamHandle, device: int) -> tuple[int, int]:
     answer = check(api().cuStreamGetCaptureInfo(stream.handle), "ask whether a stream is captured")
     capture = int(answer[1]) if int(answer[0]) == _CAPTURING else 0
     key = (device, stream.handle, capture)
-    area = _AREAS.get(key)
-    fits = area and area.parts_bytes >= grid.parts and area.tickets_count >= grid.tickets
-    if area is None or not fits:
-        with _LOCK:
-            area = _AREAS.setdefault(key, _Area())
-            _enlarge(area, grid, stream, captured=bool(capture))
-    return area.parts, area.tickets
+    areas = _AREAS.get(key)
+    if areas is None:
+        areas = _AREAS.setdefault(
+            key,
+            _Areas(
+                _Area(zeroed=False, least=_LEAST_PARTS),
+                _Area(zeroed=True, least=_LEAST_TAGGED),
+                _Area(zeroed=True, least=_LEAST_TICKETS),
+            ),
+        )
+    parts = areas.tagged if grid.tagged else areas.parts
+    for area, nbytes in ((parts, grid.parts), (areas.tickets, _TICKET * grid.tickets)):
+        if area.nbytes < nbytes:
+            with _LOCK:
+                _enlarge(area, nbytes, stream, captured=bool(capture))
+    return parts.address, areas.tickets.address
 
 
-def _enlarge(area: _Area, grid: Grid, stream: StreamHandle, *, captured: bool) -> None:
+def _enlarge(area: _Area, nbytes: int, stream: StreamHandle, *, captured: bool) -> None:
     """Replace what is too small by twice as much as is asked for.
 
     The old memory stays: a graph, or a launch of another thread, may be about to use it.
     """
+    size = max(area.least, 2 * nbytes)
     with _outside_capture(captured=captured) as quiet:
-        if area.parts_bytes < grid.parts or not area.parts:
-            area.parts_bytes = max(_LEAST_PARTS, 2 * grid.parts)
-            area.parts = _allocate(area.parts_bytes)
-        if area.tickets_count < grid.tickets:
-            count = max(_LEAST_TICKETS, 2 * grid.tickets)
-            made = _allocate(count * _TICKET)
+        made = int(check(api().cuMemAlloc(size), f"allocate {size} bytes of scratch memory"))
+        if area.zeroed:
             on = quiet if captured else stream.handle
-            check(api().cuMemsetD32Async(made, 0, count, on), "clear tickets")
+            check(api().cuMemsetD8Async(made, 0, size, on), "clear scratch memory")
             if captured:
-                check(api().cuStreamSynchronize(quiet), "clear tickets")
-            area.tickets, area.tickets_count = made, count
-
-
-def _allocate(nbytes: int) -> int:
-    return int(check(api().cuMemAlloc(nbytes), f"allocate {nbytes} bytes of scratch memory"))
+                check(api().cuStreamSynchronize(quiet), "clear scratch memory")
+    area.address, area.nbytes = made, size
 
 
 @contextmanager
