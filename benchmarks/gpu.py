@@ -38,7 +38,8 @@ class Family:
 FAMILIES: Final = {
     "runtime": Family(("cuda/test_*.py",), ("cuda_host", "cuda_first_call")),
     "transform": Family(
-        ("cuda/test_transform*.py", "cpu/test_transform*.py", "cpu/test_captures.py"),
+        ("cuda/test_transform*.py", "cpu/test_transform*.py", "cpu/test_captures.py",
+         "cpu/test_guarded.py", "cpu/test_concurrency.py"),
         ("cuda_transform",),
     ),
     "reduce": Family(("cuda/test_reduce*.py", "cpu/test_reduce*.py"), ("cuda_reduce",)),

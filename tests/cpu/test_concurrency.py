@@ -35,6 +35,7 @@ def together(work: Any) -> list[Any]:
         return list(pool.map(start, range(THREADS), timeout=120))
 
 
+@pytest.mark.usefixtures("device")
 def test_one_plan_in_many_threads() -> None:
     x = filled((100_000,), "f4", 1)
     plan = km.reduce.plan(x)
@@ -51,6 +52,7 @@ def test_one_plan_in_many_threads() -> None:
     together(work)
 
 
+@pytest.mark.usefixtures("device")
 def test_different_operators_in_many_threads() -> None:
     x = filled((50_000,), "f4", 1)
     ops = [lambda v: v + 1, lambda v: v * 2, lambda v: v - 3]
@@ -75,6 +77,7 @@ def test_threads_that_race_for_a_new_operator_build_it_once() -> None:
     assert len(seen) == 1
 
 
+@pytest.mark.usefixtures("device")
 def test_captures_of_one_thread_do_not_reach_another() -> None:
     x = filled((20_000,), "f4", 1)
 

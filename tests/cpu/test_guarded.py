@@ -31,6 +31,7 @@ def arguments(dtype: type, size: int, far_at: tuple[int, ...]) -> np.ndarray:
     return x
 
 
+@pytest.mark.usefixtures("device")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("far_at", [(), (0,), (510, 511, 512), (-1, 700)])
