@@ -177,6 +177,21 @@ def test_debug_kernels_check_every_kind_of_memory(body, array, dim):
     assert "check_index" not in km.kernel(space["k"]).source("int32[:, :]", 9)
 
 
+def test_the_sanitizer_names_the_users_arrays_and_lines():
+    @km.kernel
+    def race(x):
+        tile = km.shared(32, x.dtype)
+        tile[km.threadIdx.x] = x[km.threadIdx.x]
+        x[km.threadIdx.x] = tile[31 - km.threadIdx.x]
+
+    line = race.function.__code__.co_firstlineno + 3
+    with km.Device("emulator", sanitize=True), pytest.raises(km.KernelmillError) as caught:
+        race[1, 32](np.zeros(32, np.float32))
+    assert "kernel 'km_race'" in caught.value.message
+    assert f"{__file__}:{line}: race: write" in str(caught.value)
+    assert "tile_[" in str(caught.value)
+
+
 # ----------------------------------------------------------------------------- the same bits
 
 

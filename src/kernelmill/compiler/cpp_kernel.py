@@ -148,7 +148,7 @@ class _KernelPrinter:
                 yield f"{spelled} {name};"
             elif array.space in ("shared", "dynamic"):
                 yield f"static KM_INL {spelled} {name}() {{"
-                yield from (f"  {line}" for line in _room(array))
+                yield from (f"  {line}" for line in _room(array, name))
                 yield "}"
 
     # ------------------------------------------------------------------ the entry
@@ -243,15 +243,15 @@ def _signature(kernel: Kernel) -> str:
     ).decode()
 
 
-def _room(array: Array) -> Iterator[str]:
+def _room(array: Array, name: str) -> Iterator[str]:
     """Yield the body of the function that gives memory."""
     element = element_spelling(array.dtype)
     if array.space == "dynamic":
         yield "extern __shared__ __align__(16) char km_dynamic_shared[];"
         yield f"return {{({element}*)km_dynamic_shared}};"
     else:
-        yield f"__shared__ __align__(16) {element} room[{element_count(array)}];"
-        yield "return {room};"
+        yield f"__shared__ __align__(16) {element} {name}[{element_count(array)}];"
+        yield f"return {{{name}}};"
 
 
 def _constant(array: Array, name: str, dialect: Dialect) -> Iterator[str]:
