@@ -192,6 +192,8 @@ def _compile(request: Request, compiler: HostCompiler, march: str, directory: Pa
         (include / name).write_text(body, encoding="utf-8")
     numbers = {} if request.program else _numbers(sources.kernels, request.expressions)
     text = sources.text + _entries(numbers)
+    # The flags of kernels keep clang++ from linking a C++ library; host code may need one.
+    library = ("-lstdc++",) if request.program and compiler.kind == "clang" else ()
     spin = _SPIN_FLAGS if sources.spins and not request.sanitize else ()
     try:
         made = compile_shared(
@@ -200,7 +202,7 @@ def _compile(request: Request, compiler: HostCompiler, march: str, directory: Pa
             compiler=compiler,
             march=march,
             include_dirs=(include, HERE.parent, SHIMS),
-            extra=(*request.flags(), *spin),
+            extra=(*request.flags(), *spin, *library),
         )
     except CompileError as error:
         if str(directory) in error.hint:  # what is there is gone when the user reads this

@@ -41,6 +41,7 @@ _ATTRIBUTES: Final = frozenset(
         "alignas",
     )
 )
+_NULLS: Final = frozenset(("0", "NULL", "nullptr"))
 # Names of CUDA that mean something a host cannot do, and what that is.
 _REFUSED: Final = {
     "wmma": "tensor cores",
@@ -320,14 +321,7 @@ class _Writer:
         del self.out[first:]
         config = "".join(self.found[at + 1 : end])
         given = self._inner(self.found[opened + 1 : last])
-        parts = split(tokens(given), ",")
-        if any("".join(part).strip().startswith("{") for part in parts):
-            # Braces have no type to deduce, so the arguments are evaluated in every thread.
-            call = f"[=] {{ {name}({given}); }}"
-        else:
-            tail = f", {given}" if given.strip() else given
-            call = f"[&](auto... a_) {{ {name}(a_...); }}{tail}"
-        self.out.append(f"km_emu::launch(km_emu::Shape({config}), {call})")
+        self.out.append(f"km_emu::launch(km_emu::Shape({config}), {_call(name, given)})")
         self.out.append(line_breaks(self.found[end + 1 : opened]))
         self.launches = True
         return last + 1
@@ -354,6 +348,23 @@ _HANDLERS: Final[dict[str, Callable[[_Writer, int], int]]] = {
     "volatile": _Writer.volatile,
     **dict.fromkeys(_REFUSED, _Writer.refuse),
 }
+
+
+def _call(name: str, given: str) -> str:
+    """Return the arguments of `km_emu::launch` for a call: what a thread does, and with what."""
+    parts = ["".join(part).strip() for part in split(tokens(given), ",")]
+    if any(part.startswith("{") for part in parts):
+        # Braces have no type to deduce, so the arguments are evaluated in every thread.
+        return f"[=] {{ {name}({given}); }}"
+    if any(part in _NULLS for part in parts) and "..." not in given:
+        # A null pointer is one only as a literal, so it stands in the call itself.
+        names = {i: f"a{i}_" for i, part in enumerate(parts) if part not in _NULLS}
+        taken = ", ".join(f"auto {n}" for n in names.values())
+        inner = ", ".join(names.get(i, part) for i, part in enumerate(parts))
+        rest = "".join(f", {parts[i]}" for i in names)
+        breaks = "\n" * (given.count("\n") - rest.count("\n"))
+        return f"[&]({taken}) {{ {name}({inner}); }}{rest}{breaks}"
+    return f"[&](auto... a_) {{ {name}(a_...); }}" + (f", {given}" if given.strip() else given)
 
 
 def _parameter(part: Sequence[str]) -> str:
