@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -133,3 +136,40 @@ def test_numpy_arrays_are_copied_there_and_back():
     assert not whole[:, 0].any()
     with km.Device("cuda"), pytest.raises(km.ArgumentError, match="'x', 'y' two overlap"):
         case.kernel.launch(10, a, whole[:, 0], whole[1:, 0])
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_random_kernel_gives_what_plain_python_gives(seed):
+    import kernelmill as km
+    from kernel_programs import Generator, arguments, define, plain
+
+    text = Generator(seed).text()
+    expected, found = arguments(seed), arguments(seed)
+    plain(text, expected)
+    kernel = km.kernel(contract=False, debug=seed % 3 == 0)(define(text, km, f"<kernel {seed}>"))
+    with km.Device("cuda"):
+        kernel[3, 32](*found)
+    for wanted, given in zip(expected[2:4], found[2:4], strict=True):
+        np.testing.assert_array_equal(given, wanted, err_msg=text)
+
+
+def test_an_index_out_of_range_ends_a_debug_kernel_and_the_context(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import numpy as np, kernelmill as km\n"
+        "@km.kernel(debug=True)\n"
+        "def k(x, n):\n"
+        "    x[n] = 1\n"
+        "try:\n"
+        "    with km.Device('cuda'):\n"
+        "        k[1, 1](np.ones(3, np.float32), 7)\n"
+        "except km.KernelmillError as error:\n"
+        "    print(type(error).__name__, 'k' in error.message)\n"
+    )
+    made = subprocess.run(
+        [sys.executable, program], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (
+        f"kernel k, {program} line 4: index 7 is out of range for dimension 0 of x" in made.stdout
+    )
+    assert "DeviceError True" in made.stdout
