@@ -129,8 +129,124 @@ struct tiles<transform<Op, in<I...>, out<O...>, Captured, Bytes, V, U>, Side> {
         op, [&](const batch<typename O::type, many>&... made) { (put<O, inputs + J>(l, left, made), ...); }, each,
         batch<typename O::type, many>()..., take<I, K>(c, l, room, column, first, left)...);
   }
+  // ---- elements of one or two bytes: a thread takes P of them as a word, and turns P words of P elements
+
+  static KM_INL constexpr int packed() {
+    constexpr bool turned[] = {I::pattern == transposed..., false};
+    constexpr int size[] = {I::size..., 0};
+    int found = 0;
+    for (int k = 0; k < inputs; k++)
+      if (turned[k]) found = found == 0 || found == size[k] ? size[k] : 4;
+    return found == 1 || found == 2 ? 4 / found : 1;
+  }
+  static constexpr int P = packed(), words = Side / P;
+
+  // Whether what moves along rows can be taken P elements at a time, and turned inputs as words.
+  template <class A>
+  static KM_INL bool fits(const call& c, const char* at, int k) {
+    constexpr int bytes = P * A::size, unit = A::pattern == transposed ? 4 : (bytes & -bytes) < 16 ? bytes & -bytes : 16;
+    const int last = (int)c.ndim - 1;
+    if (A::pattern != transposed && A::pattern != contiguous) return true;
+    return ((uptr)at | (uptr)c.strides[k][A::pattern == transposed ? last : last - 1]) % unit == 0;
+  }
+  template <class A, int K>
+  static KM_INL void fill_words(const call& c, const tile& t, char* room) {
+    if constexpr (A::pattern == transposed) {
+      constexpr int apart = tile_threads / words, count = Side / apart, pitch_words = pitch(A::size) * A::size / 4;
+      const int word = (int)threadIdx.x % words, first = (int)threadIdx.x / words;
+      const i64 stride = c.strides[K][(int)c.ndim - 1];
+      const char* from = t.at[K] + word * 4 + first * stride;
+      u32* to = (u32*)(room + room_at(K)) + first * pitch_words + word;
+      u32 some[count];
+      KM_UNROLL_ALL
+      for (int j = 0; j < count; j++, from += apart * stride) some[j] = *(const u32*)from;
+      KM_UNROLL_ALL
+      for (int j = 0; j < count; j++) to[j * apart * pitch_words] = some[j];
+    }
+  }
+  // The P words of P rows that a thread turns; other operands have none.
+  template <class A, int K>
+  static KM_INL batch<u32, P> columns_of(const char* room, int column, int rows) {
+    batch<u32, P> found;
+    if constexpr (A::pattern == transposed) {
+      const u32* from = (const u32*)(room + room_at(K)) + column * (pitch(A::size) * A::size / 4) + rows;
+      KM_UNROLL_ALL
+      for (int p = 0; p < P; p++) found.item[p] = from[p * (pitch(A::size) * A::size / 4)];
+    }
+    return found;
+  }
+  template <class A, int K>
+  static KM_INL batch<typename A::type, P> row_of(const call& c, const char* at, const batch<u32, P>& turned, int row) {
+    typedef typename A::type T;
+    batch<T, P> taken;
+    if constexpr (A::pattern == transposed) {
+      if constexpr (A::size * P == 4) {
+        KM_UNROLL_ALL
+        for (int p = 0; p < P; p++)
+          taken.item[p] = widened(T(), bit_cast<batch<typename stored<T>::type, P>>(turned.item[p]).item[row]);
+      }
+    } else if constexpr (A::pattern == contiguous) {
+      load_packets<T, P>(at, taken.item);
+    } else {
+      KM_UNROLL_ALL
+      for (int p = 0; p < P; p++)
+        taken.item[p] = A::pattern == by_value ? element<T>::load(c.captures + run_type::value_at(K))
+                                               : A::access::load(at + p * c.strides[K][(int)c.ndim - 1]);
+    }
+    return taken;
+  }
+  template <class A, int K>
+  static KM_INL void put_row(const call& c, char* at, const batch<typename A::type, P>& made) {
+    if constexpr (A::pattern == contiguous) {
+      store_packets<typename A::type, P>(at, made.item);
+    } else {
+      KM_UNROLL_ALL
+      for (int p = 0; p < P; p++) A::access::store(at + p * c.strides[K][(int)c.ndim - 1], made.item[p]);
+    }
+  }
+  template <int... K, int... J, class... Turned>
+  static KM_INL void turn(const call& c, const Op& op, char* (&at)[operands], int row, indices<K...>, indices<J...> each,
+                          const Turned&... turned) {
+    run_type::template apply_and_put<P>(
+        op, [&](const batch<typename O::type, P>&... made) { (put_row<O, inputs + J>(c, at[inputs + J], made), ...); }, each,
+        batch<typename O::type, P>()..., row_of<I, K>(c, at[K], turned, row)...);
+  }
+  template <int... K>
+  static KM_INL void work_words(const call& c, const Op& op, const tile& t, char* room, indices<K...> each) {
+    (fill_words<I, K>(c, t, room), ...);
+    block_barrier();
+    const int column = (int)threadIdx.x % words * P, last = (int)c.ndim - 1;
+    _Pragma("unroll 1") for (int rows = (int)threadIdx.x / words; rows < words; rows += tile_threads / words) {
+      char* at[operands];
+      KM_UNROLL_ALL
+      for (int k = 0; k < operands; k++)
+        at[k] = t.at[k] + rows * P * c.strides[k][last - 1] + column * c.strides[k][last];
+      turn_all(c, op, at, each, columns_of<I, K>(room, column, rows)...);
+    }
+    block_barrier();
+  }
+  template <int... K, class... Turned>
+  static KM_INL void turn_all(const call& c, const Op& op, char* (&at)[operands], indices<K...> each, const Turned&... turned) {
+    KM_UNROLL_ALL
+    for (int row = 0; row < P; row++) {
+      turn(c, op, at, row, each, typename run_type::every_output(), turned...);
+      KM_UNROLL_ALL
+      for (int k = 0; k < operands; k++) at[k] += c.strides[k][(int)c.ndim - 2];
+    }
+  }
+  template <int... K, int... J>
+  static KM_INL bool all_fit(const call& c, const tile& t, indices<K...>, indices<J...>) {
+    return P > 1 && t.rows == Side && t.columns == Side && (fits<I>(c, t.at[K], K) && ...) &&
+           (fits<O>(c, t.at[inputs + J], inputs + J) && ...);
+  }
+
+  // ---- one element at a time
+
   template <int... K>
   static KM_INL void work(const call& c, const Op& op, const tile& t, char* room, indices<K...> each) {
+    if constexpr (P > 1 && Side * P >= 64) {
+      if (all_fit(c, t, each, typename run_type::every_output())) return work_words(c, op, t, room, each);
+    }
     (fill<I, K>(c, t, room), ...);
     block_barrier();
     const int column = (int)threadIdx.x % Side, last = (int)c.ndim - 1;
