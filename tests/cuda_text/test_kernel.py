@@ -132,6 +132,17 @@ def test_small_integers_are_divided_in_32_bits():
     assert "div.s64" not in text
 
 
+def test_positions_in_large_arrays_have_64_bits():
+    def k(x, out):
+        for i, j in km.grid_range(*out.shape, unroll=2):
+            out[i, j] = x[j, i]
+
+    x = np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), (1 << 16, 1 << 16), (0, 0))
+    text = ptx_of(k, x, x)
+    assert re.search(r"mul\.lo\.s64|mad\.lo\.s64", text)
+    assert not re.search(r"mul\.lo\.s64|mad\.lo\.s64", ptx_of(k, "float32[:, :]", "float32[:, :]"))
+
+
 def test_loops_are_unrolled_where_it_is_asked_for():
     def plain(x):
         for i in km.grid_range(len(x)):

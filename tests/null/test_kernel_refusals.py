@@ -810,6 +810,7 @@ def test_a_kernel_is_not_called_like_a_function():
         (lambda: fill.launch(3, np.zeros(3), 1, y=2), "unexpected keyword argument 'y'"),
         (lambda: fill[4], "kernel 'fill' is configured by 1 values"),
         (lambda: fill[4, 0], "block=0 cannot be launched"),
+        (lambda: fill.specialize(X, 1, block=2048), "2048 threads a block, the limit is 1024"),
         (lambda: fill.specialize("float32", 1), "argument 'x' is the text 'float32'"),
         (lambda: fill.specialize(None, 1), "argument 'x'"),
         (lambda: km.kernel(lambda x: None), "km.kernel expects a function made by `def`"),
@@ -819,6 +820,14 @@ def test_a_kernel_is_not_called_like_a_function():
 def test_bad_calls(act, message):
     with pytest.raises(ArgumentError, match=message):
         act()
+
+
+def test_kernels_are_not_called_by_kernels():
+    def k(x):
+        fill(x, 1)
+
+    with pytest.raises(OperatorError, match="`fill` is a kernel, which is launched and not called"):
+        km.kernel(k).specialize(X)
 
 
 def test_arguments_by_star_are_refused():

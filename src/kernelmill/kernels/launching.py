@@ -40,6 +40,7 @@ Extent: TypeAlias = int | tuple[int, ...]
 _BLOCKS: Final[dict[int, tuple[int, int, int]]] = {1: (256, 1, 1), 2: (32, 8, 1), 3: (32, 4, 2)}
 _MOST_BLOCKS: Final = (NARROW_LIMIT // 256, 65535, 65535)
 _MOST_STATES: Final = 8
+_MOST_THREADS: Final = 1024
 _MOST_CONFIGS: Final = 256
 _POSITIONAL: Final = (
     inspect.Parameter.POSITIONAL_ONLY,
@@ -147,6 +148,9 @@ class KernelFunction:
     options
         How it is compiled.
     """
+
+    # What the front end knows a kernel by.
+    __kernelmill_kernel__ = True
 
     def __init__(self, function: Callable[..., None], options: KernelOptions) -> None:
         if not isinstance(function, types.FunctionType) or function.__name__ == "<lambda>":
@@ -471,5 +475,10 @@ def _shape_of(config: LaunchConfig) -> Shape:
     assert isinstance(config.grid, tuple)
     assert isinstance(config.block, tuple)
     (gx, gy, gz), (bx, by, bz) = config.grid, config.block
+    if bx * by * bz > _MOST_THREADS:
+        raise ArgumentError(
+            f"block={config.block}: {bx * by * bz} threads a block, the limit is {_MOST_THREADS}",
+            hint="launch smaller blocks, and more of them",
+        )
     threads = gx * gy * gz * bx * by * bz
     return Shape((bx, by, bz), gy == gz == 1, threads <= NARROW_LIMIT)

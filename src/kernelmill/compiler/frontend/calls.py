@@ -89,6 +89,11 @@ def _call_object(frame: Frame, callee: Known, args: Arguments, node: ast.AST) ->
 def _call_python(frame: Frame, callee: Known, args: Arguments, node: ast.AST) -> Value:
     """Call what is written in Python: functions, methods, partial objects, callable objects."""
     found = callee.value
+    if getattr(type(found), "__kernelmill_kernel__", False):
+        raise OperatorError(
+            f"`{callee.name}` is a kernel, which is launched and not called",
+            hint="put what both do into a function without @km.kernel, and call that",
+        )
     if isinstance(found, types.FunctionType):
         frame.program.captures.bake(callee)
         return frame.program.call_python(frame, found, args)
