@@ -167,7 +167,7 @@ struct tiles<transform<Op, in<I...>, out<O...>, Captured, Bytes, V, U>, Side> {
   // The P words of P rows that a thread turns; other operands have none.
   template <class A, int K>
   static KM_INL batch<u32, P> columns_of(const char* room, int column, int rows) {
-    batch<u32, P> found;
+    batch<u32, P> found = {};
     if constexpr (A::pattern == transposed) {
       const u32* from = (const u32*)(room + room_at(K)) + column * (pitch(A::size) * A::size / 4) + rows;
       KM_UNROLL_ALL
