@@ -107,6 +107,23 @@ def test_outputs_of_any_layout(data):
     same(target.numpy(), base)
 
 
+@pytest.mark.parametrize("dtype", ["?", "u1", "f2", "f4", "f8", "c16"])
+def test_turned_inputs(dtype):
+    """Whole tiles, parts of them, and rows that are not aligned to words."""
+    for shape in ((64, 64), (128, 192), (3, 64, 132), (2, 70, 130), (1000, 17), (16, 900)):
+        x, y = filled(shape, dtype, 1), filled(shape, dtype, 2)
+        turned = x.swapaxes(-1, -2)
+        z = filled(turned.shape, dtype, 3)
+        found = km.transform((OnDevice(turned, x), OnDevice(z)), lambda a, b: (a, b))
+        same(found[0].numpy(), np.ascontiguousarray(turned))
+        same(found[1].numpy(), z)
+        other = y.swapaxes(-1, -2)
+        found = km.transform((OnDevice(z), OnDevice(turned, x), OnDevice(other, y)),
+                             lambda a, b, c: (a, b, c))  # fmt: skip
+        for f, e in zip(found, (z, turned, other), strict=True):
+            same(f.numpy(), np.ascontiguousarray(e))
+
+
 def test_eight_dimensions_and_not_nine():
     x = filled((3,) * 9, "f4", 1)[..., 0].transpose(7, 0, 5, 2, 4, 3, 6, 1)
     base = x.base.base if x.base.base is not None else x.base
