@@ -377,6 +377,42 @@ def demo(*, output: str, picture: str | None, as_json: bool) -> None:
         )
 
 
+# ----------------------------------------------------------------------------- kernelmill run
+
+
+@main.command(cls=_Verb, context_settings={"allow_interspersed_args": False})
+@click.option("--sanitize", is_flag=True, help="Look for races, bounds and deadlocks.")
+@click.option(
+    "--order",
+    type=click.Choice(["in order", "reversed", "random"]),
+    default="in order",
+    show_default=True,
+    help="In which order threads and live blocks take turns.",
+)
+@click.option("--seed", type=click.IntRange(0), default=0, help="Of the random order.")
+@click.option("--blocks", type=click.IntRange(0), default=0, help="Blocks that are live at once.")
+@click.argument("program", type=click.Path(exists=True, dir_okay=False))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def run(
+    *, program: str, arguments: tuple[str, ...], sanitize: bool, order: Any, seed: int, blocks: int
+) -> int:
+    """Run a CUDA program, host code and all, on the emulator.
+
+    Options stand before the file; what follows it goes to its `main`. Exits with the status of the
+    program, or with 1 when the sanitizer found something.
+    """
+    from kernelmill.runtime.emulator import Sanitizer, Schedule, run_program, scheduled
+
+    with scheduled(Schedule(order, seed, blocks)):
+        done = run_program(program, arguments, sanitizer=Sanitizer() if sanitize else None)
+    for report in done.reports:
+        click.echo(str(report), err=True)
+    if done.reports:
+        count = len(done.reports)
+        raise KernelmillError(f"the sanitizer made {count} report{'s' if count > 1 else ''}")
+    return done.returncode
+
+
 _DEMO_HEAD: Final = (
     "step", "pixels", "device", "compile s", "ms", "GB/s", "of roofline", "x NumPy", "difference",
 )  # fmt: skip

@@ -24,6 +24,7 @@ VERBS = (
     "kernelmill cache info",
     "kernelmill cache clear",
     "kernelmill demo",
+    "kernelmill run",
 )
 
 

@@ -284,7 +284,7 @@ class EmulatedKernel:
             )
             return
         check_geometry(self.name, grid, block, shared)
-        names = self.code.parameter_names(self.name)
+        names = [n.rstrip("_") for n in self.code.parameter_names(self.name)]
         order = list(packed.views)
         given = [
             Given(
