@@ -14,6 +14,7 @@ setup(
                 "src/kernelmill/_native.c",
                 "src/kernelmill/_native_cuda.c",
                 "src/kernelmill/_native_cuda_arrays.c",
+                "src/kernelmill/_native_plan.c",
                 "src/kernelmill/host/blocks.c",
                 "src/kernelmill/host/pool.c",
             ],

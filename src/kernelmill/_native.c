@@ -570,6 +570,8 @@ static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, .m_name = "kernel
                                         .m_doc = "The native call path.", .m_size = -1,
                                         .m_methods = methods};
 
+PyTypeObject *km_launcher_type, *km_cuda_launcher_type;
+
 static int add(PyObject *module, const char *name, PyObject *value) {
     int failed = !value || PyModule_AddObjectRef(module, name, value);
     Py_XDECREF(value);
@@ -580,8 +582,13 @@ PyMODINIT_FUNC PyInit__native(void) {
     PyObject *module = PyModule_Create(&definition);
     if (!module) return NULL;
     runtime.threads = km_pool_threads();
-    if (find_numpy() || add(module, "Launcher", PyType_FromSpec(&launcher_spec)) ||
-        add(module, "CudaLauncher", PyType_FromSpec(&km_cuda_launcher_spec)) ||
+    km_launcher_type = (PyTypeObject *)PyType_FromSpec(&launcher_spec);
+    km_cuda_launcher_type = (PyTypeObject *)PyType_FromSpec(&km_cuda_launcher_spec);
+    Py_XINCREF((PyObject *)km_launcher_type); /* for good */
+    Py_XINCREF((PyObject *)km_cuda_launcher_type);
+    if (find_numpy() || add(module, "Launcher", (PyObject *)km_launcher_type) ||
+        add(module, "CudaLauncher", (PyObject *)km_cuda_launcher_type) ||
+        add(module, "Caller", km_caller_type()) ||
         add(module, "HostBuffer", PyType_FromSpec(&hostbuffer_spec)) ||
         add(module, "runtime_address", PyLong_FromVoidPtr(&runtime)) ||
         add(module, "parallel_for_address", PyLong_FromVoidPtr((void *)km_parallel_for)))

@@ -26,6 +26,11 @@ struct dl_tensor { /* https://dmlc.github.io/dlpack/latest/c_api.html */
 void km_free_object(PyObject *self);
 int64_t *km_read_ints(PyObject *tuple, int64_t *to, int64_t *end, int *count);
 
+extern PyTypeObject *km_launcher_type, *km_cuda_launcher_type;
+
+/* _native_plan.c: a new reference to `Caller`. */
+PyObject *km_caller_type(void);
+
 /* _native_cuda.c: `CudaLauncher` and the functions of the module that belong to it. */
 extern PyType_Spec km_cuda_launcher_spec;
 PyObject *km_cuda_library(PyObject *module, PyObject *args, PyObject *kwargs);

@@ -14,7 +14,7 @@ import mmap
 import os
 import sys
 from ctypes import c_char, c_int, c_int64, c_void_p
-from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeAlias
 
 import numpy as np
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     parallel_for_address: int
 
 __all__ = [
+    "Caller",
     "CudaLauncher",
     "HostBuffer",
     "Launcher",
@@ -442,3 +443,35 @@ class Launcher:
                 if not apart and not allowed:
                     return True
         return False
+
+
+# -------------------------------------------------------------------------------------- plans
+
+
+class Caller:
+    """What a plan inherits: calls its launcher, or its method `_general(inputs, out)`."""
+
+    __slots__ = ("_launcher",)
+
+    _events: ClassVar[dict[str, Any]] = {}
+    _launcher: Any
+
+    @staticmethod
+    def watch(events: dict[str, Any], /) -> None:
+        """Say where it is said whether somebody listens to events."""
+        if not isinstance(events, dict):
+            raise TypeError("watch() takes a dict")
+        Caller._events = events
+
+    def __call__(self, *inputs: Any, **names: Any) -> Any:
+        """Launch; the only name is `out`."""
+        if names.keys() - {"out"}:
+            raise TypeError("a plan takes its inputs, and out=")
+        out, launcher = names.get("out"), self._launcher
+        direct = out is not None and type(out) is not tuple and launcher is not None
+        if direct and self._events.get("active") is False and launcher(*inputs, out):
+            return out
+        return self._general(inputs, out)
+
+    def _general(self, inputs: tuple[Any, ...], out: Any) -> Any:
+        raise NotImplementedError

@@ -20,7 +20,7 @@ from kernelmill.config import get_config
 from kernelmill.errors import ArgumentError
 from kernelmill.runtime.backend import FLAG_STREAM, Direct, Kernel, KernelSource, Launch
 from kernelmill.runtime.devices import chosen_device
-from kernelmill.runtime.native import native, stream_threshold
+from kernelmill.runtime.native import Caller, native, stream_threshold
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -230,63 +230,47 @@ class Prepare(Protocol):
         ...
 
 
-class Plan:
+Caller.watch(vars(events))
+
+
+class Plan(Caller):
     """A prepared call: the kernel is built and loaded; calling the plan launches it.
 
-    Made by `km.transform.plan`, `km.reduce.plan`, …; called with the inputs, and `out=`, it takes
-    arrays of the dtypes and the layout it was prepared for.
+    Made by `km.transform.plan`, `km.reduce.plan`, …; called as `plan(*inputs, out=None)` with
+    arrays of the dtypes and the layout it was prepared for. `out` is an array, or a tuple of
+    arrays, for the results; new ones by default. Calls with one output take no Python.
+
+    Raises
+    ------
+    ArgumentError
+        The arrays need another kernel than the plan holds.
     """
 
-    __slots__ = (
-        "_allocate",
-        "_launcher",
-        "_prepare",
-        "_quick",
-        "_read",
-        "_scalar",
-        "built",
-        "functions",
-    )
+    __slots__ = ("_allocate", "_prepare", "_read", "_scalar", "_short", "built", "functions")
 
     def __init__(self, bound: Bound, prepare: Prepare, *, fixed: bool | None) -> None:
         """Prepare calls like `bound`: of those very shapes, or of any one; None: no short way."""
         self.built = built = bound.built
         self.functions = bound.functions
         self._prepare = prepare
-        self._launcher: Launcher | None = None
+        self._short: Launcher | None = None
         self._allocate: Allocator | None = None
         self._scalar = bound.scalar
         self._read = None if built.scope.is_static else built.scope.read
         if fixed is not None and bound.elements and not bound.tail and built.kernel.entry:
             direct = _direct(bound, fixed=fixed)
-            self._launcher = built.backend.launcher(built.kernel, direct)
-            if self._launcher is not None:
+            self._short = built.backend.launcher(built.kernel, direct)
+            if self._short is not None:
                 self._allocate = built.backend.allocator(direct)
-        self._quick = self._launcher if self._read is None else None
+        self._launcher = self._short if self._read is None else None
 
-    def __call__(self, *inputs: Any, out: Any = None) -> Any:
-        """Run the plan.
-
-        Parameters
-        ----------
-        *inputs
-            Arrays of the dtypes and layout that the plan was prepared for.
-        out
-            Array, or tuple of arrays, for the results; new ones by default.
-
-        Raises
-        ------
-        ArgumentError
-            The arrays need another kernel than the plan holds.
-        """
-        if not events.active:
-            if self._quick is not None and out is not None and type(out) is not tuple:
-                if self._quick(*inputs, out):  # the common call, without the cost of another
-                    return out
-            else:
-                done = self.try_launch(self.functions, inputs, out)
-                if done is not None:
-                    return done
+    def _general(self, inputs: tuple[Any, ...], out: Any) -> Any:
+        """Run the plan where the launcher does not, or did not."""
+        tried = self._launcher is not None and out is not None and type(out) is not tuple
+        if not events.active and not tried:
+            done = self.try_launch(self.functions, inputs, out)
+            if done is not None:
+                return done
         bound = self._prepare(inputs, out)
         if not bound.built.serves(self.built):
             raise ArgumentError(
@@ -303,7 +287,7 @@ class Plan:
 
     def try_launch(self, operators: tuple[object, ...], inputs: tuple[Any, ...], out: Any) -> Any:
         """Launch on the native path; None when the arrays or the scope need the general one."""
-        launcher, made = self._launcher, out
+        launcher, made = self._short, out
         if launcher is None:
             return None
         if out is None:
@@ -319,6 +303,11 @@ class Plan:
         if not done:
             return None
         return unwrapped(made) if out is None and self._scalar else made
+
+    @property
+    def is_general(self) -> bool:
+        """Whether every call takes the general way, since there is no short one."""
+        return self._short is None
 
     @property
     def source(self) -> str:
@@ -379,7 +368,9 @@ def lately(key: tuple[object, ...]) -> tuple[Plan, ...]:
 
 
 def remember(key: tuple[object, ...], plan: Plan) -> None:
-    """Serve later calls with this key by this plan."""
+    """Serve later calls with this key by this plan, if it has a short way."""
+    if plan.is_general:
+        return
     before = lately(key)
     if len(_QUICK) >= _QUICK_LIMIT:
         _QUICK.clear()

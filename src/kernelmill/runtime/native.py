@@ -13,13 +13,18 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kernelmill.config import get_config
 
+try:
+    from kernelmill._native import Caller
+except ImportError:  # it differs from the extension's in the cost of a call only
+    from kernelmill._native_py import Caller  # type: ignore[assignment]
+
 if TYPE_CHECKING:
     import numpy as np
     from typing_extensions import Buffer
 
     from kernelmill.config import Config
 
-__all__ = ["Native", "NativeStatus", "native", "native_status", "stream_threshold"]
+__all__ = ["Caller", "Native", "NativeStatus", "native", "native_status", "stream_threshold"]
 
 _HOST: Final = Path(__file__).resolve().parent.parent / "host"
 _POOL_SOURCES: Final = ("pool.c", "pool.h")

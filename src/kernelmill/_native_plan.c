@@ -1,0 +1,135 @@
+/* `Caller`: what a plan inherits, so that its common call takes no Python at all.
+ *
+ * plan(*inputs, out=array) goes straight to the launcher, unless somebody listens to events; every
+ * other call, and one that the launcher leaves, is handed to the method `_general(inputs, out)`.
+ * `_native_py.py` has the same in Python.
+ */
+#include "_native.h"
+
+#include <string.h>
+
+typedef struct {
+    PyObject_HEAD
+    vectorcall fast;
+    PyObject *launcher; /* a Launcher or CudaLauncher, None or NULL */
+} Caller;
+
+/* Both launchers begin so. */
+typedef struct {
+    PyObject_HEAD
+    vectorcall fast;
+} Launching;
+
+static PyObject *events, *active, *general, *out_name; /* the dict of kernelmill.events; names */
+
+static int is_quiet(void) {
+    return events && PyDict_GetItem(events, active) == Py_False;
+}
+
+static int is_launcher(PyObject *object) {
+    PyTypeObject *type = object ? Py_TYPE(object) : NULL;
+    return type && (type == km_launcher_type || type == km_cuda_launcher_type);
+}
+
+static PyObject *call_general(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *out) {
+    PyObject *inputs = PyTuple_New(n);
+    for (Py_ssize_t i = 0; inputs && i < n; i++) {
+        Py_INCREF(args[i]);
+        PyTuple_SetItem(inputs, i, args[i]);
+    }
+    PyObject *made = inputs ? PyObject_CallMethodObjArgs(self, general, inputs, out, NULL) : NULL;
+    Py_XDECREF(inputs);
+    return made;
+}
+
+/* `out` follows the inputs in `args`, as the launcher wants it. */
+static PyObject *call(PyObject *object, PyObject *const *args, Py_ssize_t n, PyObject *out) {
+    PyObject *launcher = ((Caller *)object)->launcher;
+    if (out != Py_None && !PyTuple_CheckExact(out) && is_launcher(launcher) && is_quiet()) {
+        PyObject *done = ((Launching *)launcher)->fast(launcher, args, (size_t)n + 1, NULL);
+        if (!done) return NULL;
+        Py_DECREF(done);
+        if (done == Py_True) {
+            Py_INCREF(out);
+            return out;
+        }
+    }
+    return call_general(object, args, n, out);
+}
+
+static int is_out(PyObject *name) {
+    return name == out_name || PyObject_RichCompareBool(name, out_name, Py_EQ) == 1;
+}
+
+static PyObject *caller_fast(PyObject *self, PyObject *const *args, size_t nargsf,
+                             PyObject *names) {
+    Py_ssize_t n = (Py_ssize_t)ARGUMENT_COUNT(nargsf), n_names = names ? PyTuple_Size(names) : 0;
+    if (!n_names) return call_general(self, args, n, Py_None);
+    if (n_names == 1 && is_out(PyTuple_GetItem(names, 0))) return call(self, args, n, args[n]);
+    PyErr_SetString(PyExc_TypeError, "a plan takes its inputs, and out=");
+    return NULL;
+}
+
+static PyObject *caller_call(PyObject *self, PyObject *args, PyObject *kwargs) {
+    PyObject *items[65];
+    Py_ssize_t n = PyTuple_Size(args), n_names = kwargs ? PyDict_Size(kwargs) : 0;
+    PyObject *out = n_names ? PyDict_GetItem(kwargs, out_name) : Py_None;
+    if (!out || n_names > 1 || n > 64) {
+        PyErr_SetString(PyExc_TypeError, "a plan takes its inputs, and out=");
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < n; i++) items[i] = PyTuple_GetItem(args, i);
+    items[n] = out;
+    return call(self, items, n, out);
+}
+
+static PyObject *caller_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    Caller *self = (Caller *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    (void)args, (void)kwargs;
+    if (self) self->fast = caller_fast;
+    return (PyObject *)self;
+}
+
+static void caller_dealloc(PyObject *self) {
+    Py_XDECREF(((Caller *)self)->launcher);
+    km_free_object(self);
+}
+
+/* Caller.watch(vars(kernelmill.events)): where it is said whether somebody listens. */
+static PyObject *caller_watch(PyObject *type, PyObject *dict) {
+    (void)type;
+    if (!PyDict_Check(dict)) return PyErr_Format(PyExc_TypeError, "watch() takes a dict");
+    Py_INCREF(dict);
+    Py_XDECREF(events);
+    events = dict;
+    Py_RETURN_NONE;
+}
+
+static PyMemberDef caller_members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Caller, fast), READONLY, NULL},
+    {"_launcher", T_OBJECT, offsetof(Caller, launcher), 0, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+static PyMethodDef caller_methods[] = {
+    {"watch", caller_watch, METH_O | METH_STATIC, "watch(vars(kernelmill.events))"},
+    {NULL, NULL, 0, NULL},
+};
+static PyType_Slot caller_slots[] = {
+    {Py_tp_doc, "Caller(): calls its launcher, or its method `_general(inputs, out)`."},
+    {Py_tp_new, caller_new},
+    {Py_tp_dealloc, caller_dealloc},
+    {Py_tp_call, caller_call},
+    {Py_tp_members, caller_members},
+    {Py_tp_methods, caller_methods},
+    {0, NULL},
+};
+static PyType_Spec caller_spec = {"kernelmill._native.Caller", sizeof(Caller), 0,
+                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | HAVE_VECTORCALL,
+                                  caller_slots};
+
+PyObject *km_caller_type(void) {
+    active = PyUnicode_InternFromString("active");
+    general = PyUnicode_InternFromString("_general");
+    out_name = PyUnicode_InternFromString("out");
+    return active && general && out_name ? PyType_FromSpec(&caller_spec) : NULL;
+}
