@@ -32,6 +32,9 @@ struct library {
     PyObject *is_negative, *is_conjugate; /* TORCH, METHODS: methods of the type */
     /* METHODS, for torch before 2.10: element type -> 256 * DLPack's code + bits; methods. */
     PyObject *codes, *data_ptr, *stride, *get_device;
+    /* TORCH, METHODS: the property of the type, and what reads it; NULL where it is no such. */
+    PyObject *requires_grad;
+    descrgetfunc read_grad;
 };
 static struct library libraries[MAX_LIBRARIES];
 static int n_libraries;
@@ -99,6 +102,10 @@ PyObject *km_cuda_library(PyObject *module, PyObject *args, PyObject *kwargs) {
         PyErr_Format(PyExc_ValueError, "cuda_library(): more than %d types", MAX_LIBRARIES);
         return NULL;
     }
+    made.requires_grad = lazy ? PyObject_GetAttr(made.type, names.requires_grad) : NULL;
+    if (made.requires_grad && Py_TYPE(made.requires_grad) == &PyGetSetDescr_Type)
+        made.read_grad = (descrgetfunc)PyType_GetSlot(&PyGetSetDescr_Type, Py_tp_descr_get);
+    PyErr_Clear();
     PyObject *all[] = {made.type,  made.stream,   made.is_negative, made.is_conjugate,
                        made.codes, made.data_ptr, made.stride,      made.get_device};
     for (int i = 0; i < 8; i++) Py_XINCREF(all[i]); /* for good, as the table is */
@@ -151,6 +158,13 @@ static void set_layout(struct seen *s, int64_t itemsize, const int64_t *shape, c
     }
 }
 
+/* Whether a tensor wants a gradient; without a look-up by name where there is a property. */
+static int wants_grad(const struct library *library, PyObject *object) {
+    if (library->read_grad)
+        return is_true(library->read_grad(library->requires_grad, object, library->type));
+    return is_true(PyObject_GetAttr(object, names.requires_grad));
+}
+
 /* Whether a tensor of torch is neither a lazy negative nor a lazy conjugate. Asking takes longer
  * than all the rest and the answer does not change, so it is kept for a tensor that comes again. */
 static int is_plain(Slot *slot, const struct library *library, PyObject *object, int code) {
@@ -171,7 +185,7 @@ static int is_plain(Slot *slot, const struct library *library, PyObject *object,
 static int see_exchanged(Slot *slot, PyObject *object, struct seen *s) {
     struct dl_tensor t;
     int is_torch = s->library->kind == TORCH;
-    if (is_torch && is_true(PyObject_GetAttr(object, names.requires_grad))) return 0;
+    if (is_torch && wants_grad(s->library, object)) return 0;
     if (s->library->api->to_tensor(object, &t)) {
         PyErr_Clear();
         return 0;
@@ -209,7 +223,7 @@ static int see_by_methods(Slot *slot, PyObject *object, struct seen *s) {
     const struct library *library = s->library;
     int64_t pointer, device, code, shape[MAX_RANK], steps[MAX_RANK];
     int n = 0;
-    if (is_true(PyObject_GetAttr(object, names.requires_grad)) ||
+    if (wants_grad(library, object) ||
         !call_int(library->get_device, object, &device) || device < 0 ||
         !call_int(library->data_ptr, object, &pointer))
         return 0;
