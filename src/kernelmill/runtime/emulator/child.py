@@ -27,9 +27,17 @@ def main(arguments: list[str]) -> None:
     runtime.km_emu_defaults.restype = ctypes.POINTER(LaunchRecord)
     record = record_of((1, 1, 1), (1, 1, 1), 0, cooperative=False, schedule=schedule)
     ctypes.memmove(runtime.km_emu_defaults(), ctypes.byref(record), ctypes.sizeof(record))
-    program = ctypes.CDLL(settings["library"])
+    try:
+        program = ctypes.CDLL(settings["library"])
+        entry = program.main
+    except (OSError, AttributeError) as error:
+        missing = str(error).rpartition("undefined symbol: ")[2]
+        sys.exit(
+            f"kernelmill emulator: {arguments[1]} cannot be run: it defines no `{missing}`; a "
+            "program is one file with a `main`, and what that includes"
+        )
     words = [word.encode() for word in arguments[1:]]
-    status = program.main(len(words), (ctypes.c_char_p * (len(words) + 1))(*words, None))
+    status = entry(len(words), (ctypes.c_char_p * (len(words) + 1))(*words, None))
     ctypes.CDLL(None).exit(status)  # as the end of `main` does: streams are flushed
 
 

@@ -110,8 +110,23 @@ KM_EMU_INLINE warp_part part_of(unsigned count) {
 template <unsigned N, class G> KM_EMU_INLINE thread_block_tile<N> tiled_partition(const G&) {
   return thread_block_tile<N>{part_of(N)};
 }
-template <class G> KM_EMU_INLINE warp_part tiled_partition(const G&, unsigned count) { return part_of(count); }
-typedef warp_part thread_group;
+
+// Any of them, by value.
+struct thread_group {
+  enum Kind { block, part, alone } kind;
+  warp_part lanes;
+  KM_EMU_INLINE thread_group(const thread_block&) : kind(block), lanes{0, 1} {}
+  KM_EMU_INLINE thread_group(const warp_part& p) : kind(part), lanes(p) {}
+  KM_EMU_INLINE thread_group(const coalesced_group&) : kind(alone), lanes{0, 1} {}
+  void sync() const {
+    if (kind == block) __syncthreads();
+    else if (kind == part) lanes.sync();
+  }
+  unsigned size() const { return kind == block ? thread_block::size() : lanes.count; }
+  unsigned num_threads() const { return size(); }
+  unsigned thread_rank() const { return kind == block ? KM_EMU_RANK : KM_EMU_RANK & (lanes.count - 1); }
+};
+template <class G> KM_EMU_INLINE thread_group tiled_partition(const G&, unsigned count) { return part_of(count); }
 
 template <class G> KM_EMU_INLINE void sync(const G& group) { group.sync(); }
 template <class G> KM_EMU_INLINE unsigned group_size(const G& group) { return group.size(); }

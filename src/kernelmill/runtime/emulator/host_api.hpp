@@ -7,13 +7,23 @@
 
 #include "device.hpp"
 
+// What other headers ask for before they use this API.
+#define __DRIVER_TYPES_H__
+#define __CUDA_RUNTIME_H__
+#define __CUDA_RUNTIME_API_H__
+#define CUDART_VERSION 13000
+#define CUDART_CB
+#define CUDARTAPI
+
 enum cudaError {
   cudaSuccess = 0,
   cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
   cudaErrorInvalidConfiguration = 9,
   cudaErrorInvalidDevice = 101,
+  cudaErrorNoDevice = 100,
   cudaErrorNotReady = 600,
+  cudaErrorPeerAccessAlreadyEnabled = 704,
   cudaErrorAssert = 710,
   cudaErrorLaunchFailure = 719,
   cudaErrorNotSupported = 801,
@@ -36,16 +46,33 @@ enum cudaDeviceAttr {
   cudaDevAttrMaxSharedMemoryPerBlock = 8,
   cudaDevAttrWarpSize = 10,
   cudaDevAttrClockRate = 13,
+  cudaDevAttrGpuOverlap = 15,
   cudaDevAttrMultiProcessorCount = 16,
+  cudaDevAttrKernelExecTimeout = 17,
+  cudaDevAttrIntegrated = 18,
+  cudaDevAttrCanMapHostMemory = 19,
+  cudaDevAttrComputeMode = 20,
+  cudaDevAttrConcurrentKernels = 31,
+  cudaDevAttrMemoryClockRate = 36,
+  cudaDevAttrGlobalMemoryBusWidth = 37,
+  cudaDevAttrL2CacheSize = 38,
   cudaDevAttrMaxThreadsPerMultiProcessor = 39,
   cudaDevAttrComputeCapabilityMajor = 75,
   cudaDevAttrComputeCapabilityMinor = 76,
+  cudaDevAttrMaxSharedMemoryPerMultiprocessor = 81,
+  cudaDevAttrManagedMemory = 83,
+  cudaDevAttrPageableMemoryAccess = 88,
+  cudaDevAttrConcurrentManagedAccess = 89,
   cudaDevAttrCooperativeLaunch = 95,
   cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
 };
+enum cudaComputeMode { cudaComputeModeDefault, cudaComputeModeExclusive, cudaComputeModeProhibited };
 constexpr unsigned cudaStreamDefault = 0, cudaStreamNonBlocking = 1;
 constexpr unsigned cudaEventDefault = 0, cudaEventBlockingSync = 1, cudaEventDisableTiming = 2;
 constexpr unsigned cudaHostAllocDefault = 0, cudaHostAllocPortable = 1, cudaHostAllocMapped = 2;
+constexpr unsigned cudaHostAllocWriteCombined = 4, cudaHostRegisterDefault = 0, cudaHostRegisterMapped = 2;
+constexpr unsigned cudaDeviceScheduleAuto = 0, cudaDeviceScheduleSpin = 1, cudaDeviceScheduleBlockingSync = 4;
+constexpr unsigned cudaDeviceMapHost = 8, cudaDeviceBlockingSync = 4;
 constexpr unsigned cudaMemAttachGlobal = 1, cudaMemAttachHost = 2;
 constexpr int cudaCpuDeviceId = -1;
 struct cudaDeviceProp {
@@ -53,6 +80,9 @@ struct cudaDeviceProp {
   size_t totalGlobalMem, sharedMemPerBlock, sharedMemPerBlockOptin, sharedMemPerMultiprocessor, totalConstMem;
   int regsPerBlock, warpSize, maxThreadsPerBlock, maxThreadsPerMultiProcessor, multiProcessorCount, major, minor, clockRate;
   int memoryClockRate, memoryBusWidth, l2CacheSize, cooperativeLaunch, concurrentKernels, asyncEngineCount, integrated;
+  int deviceOverlap, kernelExecTimeoutEnabled, pageableMemoryAccess, singleToDoublePrecisionPerfRatio;
+  int cooperativeMultiDeviceLaunch, pciBusID, pciDeviceID, pciDomainID, ECCEnabled, tccDriver;
+  size_t memPitch, textureAlignment;
   int canMapHostMemory, unifiedAddressing, managedMemory, concurrentManagedAccess, computeMode;
   int maxThreadsDim[3], maxGridSize[3];
 };
@@ -209,6 +239,10 @@ inline cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total) {
 }
 template <class... A> cudaError_t cudaMemPrefetchAsync(A...) { return cudaSuccess; }
 template <class... A> cudaError_t cudaMemAdvise(A...) { return cudaSuccess; }
+inline cudaError_t cudaHostRegister(void*, size_t, unsigned) { return cudaSuccess; }
+inline cudaError_t cudaHostUnregister(void*) { return cudaSuccess; }
+inline cudaError_t cudaProfilerStart() { return cudaSuccess; }
+inline cudaError_t cudaProfilerStop() { return cudaSuccess; }
 
 // ---- errors and devices --------------------------------------------------------------------------------------------------------
 
@@ -227,6 +261,8 @@ inline const char* cudaGetErrorName(cudaError_t error) {
     case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
     case cudaErrorInvalidConfiguration: return "cudaErrorInvalidConfiguration";
     case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
+    case cudaErrorNoDevice: return "cudaErrorNoDevice";
+    case cudaErrorPeerAccessAlreadyEnabled: return "cudaErrorPeerAccessAlreadyEnabled";
     case cudaErrorNotReady: return "cudaErrorNotReady";
     case cudaErrorAssert: return "cudaErrorAssert";
     case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
@@ -241,6 +277,8 @@ inline const char* cudaGetErrorString(cudaError_t error) {
     case cudaErrorMemoryAllocation: return "out of memory";
     case cudaErrorInvalidConfiguration: return "invalid configuration argument";
     case cudaErrorInvalidDevice: return "invalid device ordinal";
+    case cudaErrorNoDevice: return "no CUDA-capable device is detected";
+    case cudaErrorPeerAccessAlreadyEnabled: return "peer access is already enabled";
     case cudaErrorNotReady: return "device not ready";
     case cudaErrorAssert: return "device-side assert triggered";
     case cudaErrorLaunchFailure: return "unspecified launch failure";
@@ -260,6 +298,16 @@ inline cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess 
 inline cudaError_t cudaDeviceReset() {
   km_emu::broken = km_emu::last_error = cudaSuccess;
   return cudaSuccess;
+}
+inline cudaError_t cudaChooseDevice(int* device, const cudaDeviceProp*) { return cudaGetDevice(device); }
+inline cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) {
+  *can = 0;
+  return cudaSuccess;
+}
+inline cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return km_emu::keep(cudaErrorInvalidDevice); }
+inline cudaError_t cudaDeviceDisablePeerAccess(int) { return km_emu::keep(cudaErrorInvalidDevice); }
+inline cudaError_t cudaMemcpyPeer(void* to, int, const void* from, int, size_t bytes) {
+  return cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToDevice);
 }
 template <class... A> cudaError_t cudaSetDeviceFlags(A...) { return cudaSuccess; }
 template <class... A> cudaError_t cudaDeviceSetCacheConfig(A...) { return cudaSuccess; }
@@ -299,6 +347,19 @@ inline cudaError_t cudaDeviceGetAttribute(int* out, cudaDeviceAttr attribute, in
     case cudaDevAttrMaxThreadsPerMultiProcessor: *out = all.maxThreadsPerMultiProcessor; break;
     case cudaDevAttrComputeCapabilityMajor: *out = all.major; break;
     case cudaDevAttrComputeCapabilityMinor: *out = all.minor; break;
+    case cudaDevAttrComputeMode: *out = cudaComputeModeDefault; break;
+    case cudaDevAttrKernelExecTimeout: *out = 0; break;
+    case cudaDevAttrMemoryClockRate: *out = all.memoryClockRate; break;
+    case cudaDevAttrGlobalMemoryBusWidth: *out = all.memoryBusWidth; break;
+    case cudaDevAttrL2CacheSize: *out = all.l2CacheSize; break;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *out = (int)all.sharedMemPerMultiprocessor; break;
+    case cudaDevAttrGpuOverlap:
+    case cudaDevAttrIntegrated:
+    case cudaDevAttrCanMapHostMemory:
+    case cudaDevAttrConcurrentKernels:
+    case cudaDevAttrManagedMemory:
+    case cudaDevAttrPageableMemoryAccess:
+    case cudaDevAttrConcurrentManagedAccess:
     case cudaDevAttrCooperativeLaunch: *out = 1; break;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin: *out = (int)all.sharedMemPerBlockOptin; break;
     default: return km_emu::keep(cudaErrorInvalidValue);
@@ -318,6 +379,21 @@ inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return km_emu::broken; 
 inline cudaError_t cudaStreamQuery(cudaStream_t) { return km_emu::broken; }
 inline cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
 inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned = 0) { return km_emu::broken; }
+inline cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0, *greatest = -1;
+  return cudaSuccess;
+}
+typedef void (*cudaStreamCallback_t)(cudaStream_t, cudaError_t, void*);
+inline cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t call, void* data, unsigned) {
+  call(stream, km_emu::broken, data);
+  return km_emu::broken;
+}
+typedef void (*cudaHostFn_t)(void*);
+inline cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t call, void* data) {
+  call(data);
+  return km_emu::broken;
+}
+template <class... A> cudaError_t cudaStreamAttachMemAsync(A...) { return km_emu::broken; }
 inline cudaError_t cudaEventCreate(cudaEvent_t* out) {
   *out = (cudaEvent_t)calloc(1, sizeof(CUevent_st));
   return cudaSuccess;

@@ -317,12 +317,12 @@ class _Writer:
             raise CompileError(f"line {self.line}: after >>> come the arguments of the kernel")
         last = closing(self.found, opened)
         first, past = _callee(self.out)
-        name = "".join(self.out[first:past]).strip()
+        name, between = "".join(self.out[first:past]).strip(), line_breaks(self.out[past:])
         del self.out[first:]
         config = "".join(self.found[at + 1 : end])
         given = self._inner(self.found[opened + 1 : last])
         self.out.append(f"km_emu::launch(km_emu::Shape({config}), {_call(name, given)})")
-        self.out.append(line_breaks(self.found[end + 1 : opened]))
+        self.out.append(between + line_breaks(self.found[end + 1 : opened]))
         self.launches = True
         return last + 1
 

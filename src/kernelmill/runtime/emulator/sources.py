@@ -36,7 +36,7 @@ _LIGHT: Final = {"initializer_list", "type_traits"} | {
     for name in ("stdint", "stddef", "stdio", "string", "limits", "float", "stdbool", "inttypes")
 }
 # Ours too, but CUDA's own bring the C++ library's math with them.
-_HEAVY: Final = frozenset(("cuda_runtime.h", "cuda_runtime_api.h"))
+_HEAVY: Final = frozenset(("cuda_runtime.h", "cuda_runtime_api.h", "cuda_profiler_api.h"))
 _HOST_API: Final = re.compile(r"\bcuda[A-Z]\w*\s*\(|\bcuda(?:Error|Stream|Event)_t\b")
 
 
