@@ -250,6 +250,29 @@ case("scalars of every kind", scalars, (np.zeros(3), 3, np.float32(0.5), 1 << 40
      {0: np.array([3.5, float(1 << 40), 3])}, n=1)  # fmt: skip
 
 
+def two(a):
+    return a[0] + a[1]
+
+
+@km.kernel
+def every_type(b, i1, i2, i4, i8, u1, u2, u4, u8, f2, f4, f8, c8, c16):  # noqa: PLR0917
+    for _ in km.grid_range(1):
+        b[0] = b[1]
+        for a in (1, 2):
+            i1[0], i2[0], i4[0], i8[0] = two(i1) * a, two(i2), -i4[1], i8[1] // 2
+        u1[0], u2[0], u4[0], u8[0] = ~u1[1], u2[1] << 1, u4[1] % 7, u8[1] - 1
+        f2[0], f4[0], f8[0] = f2[1] * 2, np.sqrt(f4[1]), np.exp(f8[1])
+        c8[0], c16[0] = c8[1] * c8[1], two(c16).conjugate()
+
+
+_types = [np.array([0, 3], t) for t in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2",
+                                        "f4", "f8", "c8", "c16")]  # fmt: skip
+_first = [True, 12, 6, -3, 1, 252, 6, 3, 2, 6, np.sqrt(3), np.exp(3), 9, 3]
+case("every element type", every_type, _types,
+     {i: np.array([first, 3], t.dtype) for i, (first, t) in enumerate(zip(_first, _types, strict=True))},
+     n=1)  # fmt: skip
+
+
 # ----------------------------------------------------------------------------- blocks
 
 
