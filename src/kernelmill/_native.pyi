@@ -78,6 +78,8 @@ class CudaLauncher:
 
 class Caller:
     _launcher: Any
+    _read: Any
+    functions: tuple[object, ...]
     @staticmethod
     def watch(events: dict[str, Any], /) -> None: ...
     def __call__(self, *inputs: Any, out: Any = None) -> Any: ...

@@ -1,7 +1,8 @@
 /* `Caller`: what a plan inherits, so that its common call takes no Python at all.
  *
- * plan(*inputs, out=array) goes straight to the launcher, unless somebody listens to events; every
- * other call, and one that the launcher leaves, is handed to the method `_general(inputs, out)`.
+ * plan(*inputs, out=array) goes straight to the launcher, with the captured scalars read where
+ * there are any, unless somebody listens to events; every other call, and one that the launcher
+ * leaves, is handed to the method `_general(inputs, out)`.
  * `_native_py.py` has the same in Python.
  */
 #include "_native.h"
@@ -11,7 +12,9 @@
 typedef struct {
     PyObject_HEAD
     vectorcall fast;
-    PyObject *launcher; /* a Launcher or CudaLauncher, None or NULL */
+    PyObject *launcher;  /* a Launcher or CudaLauncher, None or NULL */
+    PyObject *read;      /* (functions) -> captured scalars or None; None where there are none */
+    PyObject *functions;
 } Caller;
 
 /* Both launchers begin so. */
@@ -19,6 +22,8 @@ typedef struct {
     PyObject_HEAD
     vectorcall fast;
 } Launching;
+
+#define MAX_INPUTS 64
 
 static PyObject *events, *active, *general, *out_name; /* the dict of kernelmill.events; names */
 
@@ -42,11 +47,29 @@ static PyObject *call_general(PyObject *self, PyObject *const *args, Py_ssize_t 
     return made;
 }
 
-/* `out` follows the inputs in `args`, as the launcher wants it. */
+/* Launch with the inputs and the output that follows them in `args`. */
+static PyObject *launch(const Caller *self, PyObject *const *args, Py_ssize_t n) {
+    const vectorcall fast = ((Launching *)self->launcher)->fast;
+    if (!self->read || self->read == Py_None)
+        return fast(self->launcher, args, (size_t)n + 1, NULL);
+    PyObject *items[MAX_INPUTS + 2];
+    if (n > MAX_INPUTS) Py_RETURN_FALSE;
+    PyObject *captures = PyObject_CallFunctionObjArgs(self->read, self->functions, NULL);
+    if (!captures || captures == Py_None) {
+        Py_XDECREF(captures);
+        return captures ? PyBool_FromLong(0) : NULL;
+    }
+    memcpy(items, args, ((size_t)n + 1) * sizeof *args);
+    items[n + 1] = captures;
+    PyObject *done = fast(self->launcher, items, (size_t)n + 2, NULL);
+    Py_DECREF(captures);
+    return done;
+}
+
 static PyObject *call(PyObject *object, PyObject *const *args, Py_ssize_t n, PyObject *out) {
-    PyObject *launcher = ((Caller *)object)->launcher;
-    if (out != Py_None && !PyTuple_CheckExact(out) && is_launcher(launcher) && is_quiet()) {
-        PyObject *done = ((Launching *)launcher)->fast(launcher, args, (size_t)n + 1, NULL);
+    const Caller *self = (const Caller *)object;
+    if (out != Py_None && !PyTuple_CheckExact(out) && is_launcher(self->launcher) && is_quiet()) {
+        PyObject *done = launch(self, args, n);
         if (!done) return NULL;
         Py_DECREF(done);
         if (done == Py_True) {
@@ -71,10 +94,10 @@ static PyObject *caller_fast(PyObject *self, PyObject *const *args, size_t nargs
 }
 
 static PyObject *caller_call(PyObject *self, PyObject *args, PyObject *kwargs) {
-    PyObject *items[65];
+    PyObject *items[MAX_INPUTS + 1];
     Py_ssize_t n = PyTuple_Size(args), n_names = kwargs ? PyDict_Size(kwargs) : 0;
     PyObject *out = n_names ? PyDict_GetItem(kwargs, out_name) : Py_None;
-    if (!out || n_names > 1 || n > 64) {
+    if (!out || n_names > 1 || n > MAX_INPUTS) {
         PyErr_SetString(PyExc_TypeError, "a plan takes its inputs, and out=");
         return NULL;
     }
@@ -90,8 +113,26 @@ static PyObject *caller_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     return (PyObject *)self;
 }
 
+static int caller_traverse(PyObject *object, visitproc visit, void *arg) {
+    Caller *self = (Caller *)object;
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(self->launcher);
+    Py_VISIT(self->read);
+    Py_VISIT(self->functions);
+    return 0;
+}
+
+static int caller_clear(PyObject *object) {
+    Caller *self = (Caller *)object;
+    Py_CLEAR(self->launcher);
+    Py_CLEAR(self->read);
+    Py_CLEAR(self->functions);
+    return 0;
+}
+
 static void caller_dealloc(PyObject *self) {
-    Py_XDECREF(((Caller *)self)->launcher);
+    PyObject_GC_UnTrack(self);
+    caller_clear(self);
     km_free_object(self);
 }
 
@@ -108,6 +149,8 @@ static PyObject *caller_watch(PyObject *type, PyObject *dict) {
 static PyMemberDef caller_members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(Caller, fast), READONLY, NULL},
     {"_launcher", T_OBJECT, offsetof(Caller, launcher), 0, NULL},
+    {"_read", T_OBJECT, offsetof(Caller, read), 0, NULL},
+    {"functions", T_OBJECT, offsetof(Caller, functions), 0, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 static PyMethodDef caller_methods[] = {
@@ -118,14 +161,16 @@ static PyType_Slot caller_slots[] = {
     {Py_tp_doc, "Caller(): calls its launcher, or its method `_general(inputs, out)`."},
     {Py_tp_new, caller_new},
     {Py_tp_dealloc, caller_dealloc},
+    {Py_tp_traverse, caller_traverse},
+    {Py_tp_clear, caller_clear},
     {Py_tp_call, caller_call},
     {Py_tp_members, caller_members},
     {Py_tp_methods, caller_methods},
     {0, NULL},
 };
-static PyType_Spec caller_spec = {"kernelmill._native.Caller", sizeof(Caller), 0,
-                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | HAVE_VECTORCALL,
-                                  caller_slots};
+static PyType_Spec caller_spec = {
+    "kernelmill._native.Caller", sizeof(Caller), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC | HAVE_VECTORCALL, caller_slots};
 
 PyObject *km_caller_type(void) {
     active = PyUnicode_InternFromString("active");

@@ -451,10 +451,12 @@ class Launcher:
 class Caller:
     """What a plan inherits: calls its launcher, or its method `_general(inputs, out)`."""
 
-    __slots__ = ("_launcher",)
+    __slots__ = ("_launcher", "_read", "functions")
 
     _events: ClassVar[dict[str, Any]] = {}
     _launcher: Any
+    _read: Any
+    functions: tuple[object, ...]
 
     @staticmethod
     def watch(events: dict[str, Any], /) -> None:
@@ -469,9 +471,15 @@ class Caller:
             raise TypeError("a plan takes its inputs, and out=")
         out, launcher = names.get("out"), self._launcher
         direct = out is not None and type(out) is not tuple and launcher is not None
-        if direct and self._events.get("active") is False and launcher(*inputs, out):
+        if direct and self._events.get("active") is False and self._launch(inputs, out):
             return out
         return self._general(inputs, out)
+
+    def _launch(self, inputs: tuple[Any, ...], out: Any) -> Any:
+        if self._read is None:
+            return self._launcher(*inputs, out)
+        captures = self._read(self.functions)
+        return captures is not None and self._launcher(*inputs, out, captures)
 
     def _general(self, inputs: tuple[Any, ...], out: Any) -> Any:
         raise NotImplementedError

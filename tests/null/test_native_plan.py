@@ -24,7 +24,7 @@ def plan(request):
 
         def __init__(self, launcher):
             self.left = []
-            self._launcher = launcher
+            self._launcher, self._read, self.functions = launcher, None, ()
 
         def _general(self, inputs, out):
             self.left.append((inputs, out))
@@ -77,6 +77,40 @@ def test_listeners_see_every_call(plan):
         assert made(X, out=OUT) == "general"
     assert made(X, out=OUT) is OUT
     assert len(calls) == 1
+
+
+@BOTH
+def test_captured_scalars_are_read_at_each_call(plan, request):
+    _, _, Plan = plan
+    module = _native_py if request.node.callspec.id == "python" else _native
+    kernel, values = Recorder(2, captures=8), [b"12345678", b"abcdefgh", None, b"short"]
+    made = Plan(module.Launcher(kernel.entry, (F4, F4), 1, captures=bytes(8)))
+    made.functions = ("f", "g")
+
+    def read(functions):
+        assert functions == ("f", "g")
+        return values.pop(0)
+
+    made._read = read
+    assert [made(X, out=OUT) is OUT for _ in range(4)] == [True, True, False, False]
+    assert [c["captures"] for c in kernel.calls] == [b"12345678", b"abcdefgh"]
+    assert len(made.left) == 2
+    with pytest.raises(IndexError):
+        made(X, out=OUT)
+
+
+@BOTH
+def test_a_plan_that_its_operator_holds_is_freed(plan):
+    _, _, Plan = plan
+
+    def make():
+        made = Plan(None)
+        made.functions = (lambda: made,)
+        return weakref.ref(made)
+
+    kept = make()
+    gc.collect()
+    assert kept() is None
 
 
 @BOTH

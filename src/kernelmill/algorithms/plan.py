@@ -246,23 +246,22 @@ class Plan(Caller):
         The arrays need another kernel than the plan holds.
     """
 
-    __slots__ = ("_allocate", "_prepare", "_read", "_scalar", "_short", "built", "functions")
+    __slots__ = ("_allocate", "_prepare", "_scalar", "built")
 
     def __init__(self, bound: Bound, prepare: Prepare, *, fixed: bool | None) -> None:
         """Prepare calls like `bound`: of those very shapes, or of any one; None: no short way."""
         self.built = built = bound.built
         self.functions = bound.functions
         self._prepare = prepare
-        self._short: Launcher | None = None
+        self._launcher: Launcher | None = None
         self._allocate: Allocator | None = None
         self._scalar = bound.scalar
         self._read = None if built.scope.is_static else built.scope.read
         if fixed is not None and bound.elements and not bound.tail and built.kernel.entry:
             direct = _direct(bound, fixed=fixed)
-            self._short = built.backend.launcher(built.kernel, direct)
-            if self._short is not None:
+            self._launcher = built.backend.launcher(built.kernel, direct)
+            if self._launcher is not None:
                 self._allocate = built.backend.allocator(direct)
-        self._launcher = self._short if self._read is None else None
 
     def _general(self, inputs: tuple[Any, ...], out: Any) -> Any:
         """Run the plan where the launcher does not, or did not."""
@@ -287,7 +286,7 @@ class Plan(Caller):
 
     def try_launch(self, operators: tuple[object, ...], inputs: tuple[Any, ...], out: Any) -> Any:
         """Launch on the native path; None when the arrays or the scope need the general one."""
-        launcher, made = self._short, out
+        launcher, made = self._launcher, out
         if launcher is None:
             return None
         if out is None:
@@ -307,7 +306,7 @@ class Plan(Caller):
     @property
     def is_general(self) -> bool:
         """Whether every call takes the general way, since there is no short one."""
-        return self._short is None
+        return self._launcher is None
 
     @property
     def source(self) -> str:
