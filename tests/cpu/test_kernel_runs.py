@@ -97,6 +97,22 @@ def test_tensors_of_torch_on_the_host():
     assert bool((x == 1).all())
 
 
+def test_tensors_of_bfloat16():
+    torch = pytest.importorskip("torch")
+
+    @km.kernel
+    def k(x, y, bias):
+        for i in km.block_range(32):
+            y[i] = km.block.reduce(x[i] * 2) + bias
+            km.atomic.add(x, 0, 1)
+
+    x = torch.arange(32, dtype=torch.bfloat16)
+    y = torch.zeros(32, dtype=torch.bfloat16)
+    k[1, 32](x, y, 0.5)
+    assert bool((y == 992.0).all())  # 992.5 is rounded to even
+    assert float(x[0]) == 32
+
+
 # ----------------------------------------------------------------------------- printing, faults
 
 
@@ -247,6 +263,30 @@ def test_functions_may_write_and_return():
         results[i] = put(expected, i, i) + put(expected, 7 - i, 100 + i) * 1000
     np.testing.assert_array_equal(x, expected)
     np.testing.assert_array_equal(out, results)
+
+
+def test_raw_operators_are_called_in_kernels():
+    table = np.array([10, 20, 30], np.float32)
+    look_up = km.RawOp(
+        cpp="__device__ float look_up(int i, const float* t, float s) { return t[i] * s; }",
+        arguments=(km.int32,),
+        result=km.float32,
+        state=(table, 2.0),
+    )
+    larger = km.RawOp(
+        cpp="__device__ float larger(float a, float b) { return a > b ? a : b; }",
+        arguments=(km.float32, km.float32),
+        result=km.float32,
+    )
+
+    @km.kernel
+    def k(x, out):
+        v = look_up(x[km.block.rank() % 3])
+        out[0] = km.block.reduce(v, larger)
+
+    out = np.zeros(1, np.float32)
+    k[1, 32](np.array([1, 2, 0], np.int32), out)
+    assert out[0] == 60
 
 
 def test_an_early_return_ends_the_thread():

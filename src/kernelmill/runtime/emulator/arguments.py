@@ -172,15 +172,14 @@ def _pointer(
             f"{where} is a {wanted}; the array that was given is read-only",
             hint="declare the parameter `const`, or pass a copy",
         )
-    _check_elements(np.dtype(view.dtype.to_numpy()), wanted, where)
+    if wanted.pointee not in (OPAQUE, POINTER):  # structs and void take all
+        _check_elements(np.dtype(view.dtype.to_numpy()), wanted, where)
     views[index] = view
     return view.ptr.to_bytes(8, "little")
 
 
 def _check_elements(dtype: np.dtype[Any], wanted: Parameter, where: str) -> None:
-    """Compare an array's elements with what the pointer is to; structs and void take all."""
-    if wanted.pointee in (OPAQUE, POINTER):
-        return
+    """Compare an array's elements with what the pointer is to."""
     found = _NUMPY_KINDS.get(dtype.kind)
     bytes_ = wanted.pointee_size == dtype.itemsize == 1  # char is what holds anything
     if bytes_ or (found == wanted.pointee and dtype.itemsize == wanted.pointee_size):
