@@ -156,8 +156,9 @@ def elementwise(
 ) -> Layout:
     """Return the loop nest of an element-wise call over `shape`, which all operands broadcast to.
 
-    Dimensions are sorted by the outputs' strides, so writes are as sequential as they can be, and
-    merged where every operand allows it. Raises ShapeError above `MAX_DIMS` merged dimensions.
+    The innermost dimension is that of the outputs' smallest stride, so writes are as sequential as
+    they can be; dimensions are merged where every operand allows it. Raises ShapeError above
+    `MAX_DIMS` merged dimensions.
     """
     operands = [*inputs, *outputs]
     spread = [_spread(o, len(shape)) for o in operands]
@@ -165,7 +166,7 @@ def elementwise(
     axes = [a for a in _by_stride(shape, ranked) if shape[a] != 1]
     merged = _merge([(shape[a], tuple(s[a] for s in spread)) for a in axes])
     _check_rank(len(merged), len(shape))
-    merged = _bring_tile_together(merged, [o.itemsize for o in inputs])
+    merged = _nest(merged, inputs)
     extents = tuple(n for n, _ in merged)
     strides = tuple(tuple(s[k] for _, s in merged) for k in range(len(operands)))
     count = len(inputs)
@@ -176,25 +177,52 @@ def elementwise(
     return Layout(extents, strides, patterns)
 
 
-def _bring_tile_together(dimensions: list[Dimension], itemsizes: list[int]) -> list[Dimension]:
-    """Move the dimension along which a turned input is contiguous before the innermost one.
+def _nest(dimensions: list[Dimension], inputs: Sequence[Operand]) -> list[Dimension]:
+    """Order the dimensions outside the innermost one; to an element-wise call it does not matter.
 
-    A tile of these two reads and writes whole lines, whatever lies between them; without it, each
-    element of such an input costs a line. The order of the other dimensions does not matter to an
-    element-wise call.
+    The outputs are written in rows, and rows are written as fast in any order, but they are read
+    fastest in the order of memory. So the rows follow the inputs where all agree, and an input that
+    is contiguous along another dimension has that one before the innermost: of a tile of the two
+    whole lines are read and written.
     """
-    if not dimensions[:-2] or dimensions[-1][0] < _TILE_EXTENT:
+    if not dimensions[:-1]:
         return dimensions
-    before, (_, innermost) = dimensions[-2:]
-    turned = [k for k, size in enumerate(itemsizes) if innermost[k] not in (0, size)]
-    if before[0] >= _TILE_EXTENT and any(before[1][k] == itemsizes[k] for k in turned):
-        return dimensions
-    for k in turned:
-        for at, (extent, strides) in enumerate(dimensions[:-2]):
-            if extent >= _TILE_EXTENT and strides[k] == itemsizes[k]:
-                rest = [*dimensions[:at], *dimensions[at + 1 : -1]]
-                return [*rest, dimensions[at], dimensions[-1]]
-    return dimensions
+    turned = _turned(dimensions, inputs)
+    if turned is None:
+        return _rows_as_read(dimensions, len(inputs))
+    k, at = turned
+    extent, strides = dimensions[at]
+    rest = [d for i, d in enumerate(dimensions[:-1]) if i != at]
+    # The tile goes on along the dimension that continues the contiguous one.
+    after = [d for d in rest if d[1][k] == extent * strides[k]]
+    rest = [d for d in rest if d not in after]
+    return [*rest, *after, dimensions[at], dimensions[-1]]
+
+
+def _turned(dimensions: list[Dimension], inputs: Sequence[Operand]) -> tuple[int, int] | None:
+    """Return an input to turn and the dimension along which it is contiguous."""
+    extent, innermost = dimensions[-1]
+    if extent < _TILE_EXTENT:
+        return None
+    for k, operand in enumerate(inputs):
+        if innermost[k] in (0, operand.itemsize):
+            continue
+        for at in reversed(range(len(dimensions) - 1)):
+            extent, strides = dimensions[at]
+            if extent >= _TILE_EXTENT and strides[k] == operand.itemsize:
+                return k, at
+    return None
+
+
+def _rows_as_read(dimensions: list[Dimension], inputs: int) -> list[Dimension]:
+    """Sort the outer dimensions by the strides of the inputs that move, where these agree."""
+    *outer, innermost = dimensions
+    orders = {
+        tuple(sorted(range(len(outer)), key=lambda d: -abs(outer[d][1][k])))
+        for k in range(inputs)
+        if all(strides[k] for _, strides in outer)
+    }
+    return dimensions if len(orders) != 1 else [*(outer[d] for d in orders.pop()), innermost]
 
 
 def _by_stride(shape: tuple[int, ...], operands: Sequence[Operand]) -> tuple[int, ...]:

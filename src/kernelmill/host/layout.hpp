@@ -71,6 +71,21 @@ template <class A> struct reader<A, broadcast> {
   KM_INL typename A::type operator[](i64) const { return value; }
 };
 
+// Brings n elements that lie `stride` bytes apart together; the strides that a view often has, each
+// other element and backwards, by whole registers.
+template <class T> KM_HOT void collect(char* KM_R to, const char* KM_R from, i64 stride, i64 n) {
+  constexpr i64 size = (i64)sizeof(T);
+  if (stride == 2 * size)
+    for (i64 i = 0; i < n; i++)
+      element<T>::store(to + i * size, element<T>::load(from + i * 2 * size));
+  else if (stride == -size)
+    for (i64 i = 0; i < n; i++)
+      element<T>::store(to + i * size, element<T>::load(from - i * size));
+  else
+    for (i64 i = 0; i < n; i++)
+      element<T>::store(to + i * size, element<T>::load(from + i * stride));
+}
+
 template <class A> struct writer {
   char* at;
   i64 stride;

@@ -43,9 +43,32 @@ KM_INL void stream_fence() {
 #endif
 }
 
+// Copies the first or last bytes of a line, fewer than 64.
+KM_INL void copy_part(char* to, const char* from, i64 bytes) {
+  if (bytes & 32) __builtin_memcpy(to, from, 32), to += 32, from += 32;
+  if (bytes & 16) __builtin_memcpy(to, from, 16), to += 16, from += 16;
+  if (bytes & 8) __builtin_memcpy(to, from, 8), to += 8, from += 8;
+  if (bytes & 4) __builtin_memcpy(to, from, 4), to += 4, from += 4;
+  if (bytes & 2) __builtin_memcpy(to, from, 2), to += 2, from += 2;
+  if (bytes & 1) *to = *from;
+}
+
+// Writes the bytes from `skip` to `end` of a block past the caches.  `line`, where the block's
+// first byte belongs, and the block are multiples of 64.  Lines at the ends that belong to others
+// too go through the caches.
+KM_HOT inline void stream_part(char* line, const char* block, i64 skip, i64 end) {
+  i64 from = 0, whole = end & ~(line_bytes - 1);
+  if (skip) {
+    from = line_bytes;
+    copy_part(line + skip, block + skip, smaller(end, from) - skip);
+    if (end <= from) return;
+  }
+  stream_lines(line + from, block + from, whole - from);
+  copy_part(line + whole, block + whole, end - whole);
+}
+
 // One output's bytes on their way out.  Blocks are computed at open()'s address; adjoining blocks
-// share lines, so elements whose size does not divide 64 stream as well.  Only the first and the
-// last line of a run are written through the cache.
+// share lines, so elements whose size does not divide 64 stream as well.
 struct Stage {
   static constexpr i64 capacity = 1024;
   char* line = nullptr;  // address of block[0] in the output, a multiple of 64
@@ -54,34 +77,23 @@ struct Stage {
   alignas(64) char block[capacity + line_bytes];
 
   // Where the element of address `to` is to be computed.
-  KM_COLD char* open(char* to) {
+  KM_INL char* open(char* to) {
     if (to != line + fill) {
-      if (line) close();
+      stream_part(line, block, skip, fill);
       skip = fill = (i64)((uptr)to & (line_bytes - 1));
       line = to - fill;
     } else if (fill > capacity / 2) {
-      flush();
+      i64 whole = fill & ~(line_bytes - 1);
+      stream_part(line, block, skip, whole);
+      __builtin_memcpy(block, block + whole, line_bytes);
+      line += whole;
+      fill -= whole;
+      skip = 0;
     }
     return block + fill;
   }
   KM_INL i64 room() const { return capacity - fill; }
-
-  KM_HOT void flush() {
-    i64 whole = fill & ~(line_bytes - 1), from = skip ? line_bytes : 0;
-    if (!whole) return;
-    if (skip) __builtin_memcpy(line + skip, block + skip, (usize)(line_bytes - skip));
-    stream_lines(line + from, block + from, whole - from);
-    __builtin_memcpy(block, block + whole, line_bytes);
-    line += whole;
-    fill -= whole;
-    skip = 0;
-  }
-  KM_COLD void close() {
-    flush();
-    __builtin_memcpy(line + skip, block + skip, (usize)(fill - skip));
-    line = nullptr;
-    fill = skip = 0;
-  }
+  KM_INL void close() { stream_part(line, block, skip, fill); }
 };
 
 }  // namespace km

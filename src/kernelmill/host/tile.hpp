@@ -1,17 +1,18 @@
-// tile.hpp - turning a tile of a transposed operand into rows, in the first-level cache; nothing
+// tile.hpp - turning a tile of a transposed operand into rows, in the first two caches; nothing
 // else is computed.
 #pragma once
 #include "base.hpp"
 
 namespace km {
 
-constexpr i64 tile_bytes = 16384;
-
-// Rows of a tile are adjacent in the transposed operand; four lines of them make a miss worth its
-// while.
-constexpr i64 tile_rows(i64 size) { return clamp(256 / size, 8, 128); }
-constexpr i64 tile_columns(i64 size) {
-  return clamp(tile_bytes / (tile_rows(size) * size), 8, 128);
+// A tile is as wide as makes a row of it, which is written at once, worth its while, and lies in the
+// first-level cache, or little more of arrays that no cache holds: their lines are asked for two
+// tiles ahead, and the processor's own prefetching follows the rows of the source better.
+constexpr i64 tile_bytes = 1 << 15;
+constexpr i64 tiles_ahead = 2;
+constexpr i64 tile_columns(i64 size) { return clamp(512 / size, 4, 256); }
+constexpr i64 tile_rows(i64 all_sizes, i64 columns, bool streams) {
+  return all_sizes == 0 ? 1 : clamp((streams ? tile_bytes : tile_bytes / 2) / (columns * all_sizes), 4, 64);
 }
 
 template <int Size> struct word {
@@ -34,64 +35,111 @@ template <> struct word<8> {
   static constexpr bool turns = true;
 };
 
-// A Square of N x N elements in 16-byte registers: log2(N) rounds of interleaving row i with row i
-// + N/2.
-template <int Size> struct Square {
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define KM_SHUFFLES 1
+#endif
+#endif
+
+// Turns `across` source rows of N elements: lane L of a register holds N elements of row N * L + k, and log2(N) rounds
+// of interleaving register k with k + N/2 turn all lanes at once.
+template <int Size, int Lanes> struct Square {
   typedef typename word<Size>::type W;
   static constexpr int N = 16 / Size;
-  typedef W V __attribute__((vector_size(16)));
+  static constexpr int lanes = Lanes;
+  static constexpr int across = N * lanes;
+  typedef W V __attribute__((vector_size(16 * Lanes)));
+  typedef W V1 __attribute__((vector_size(16)));
 
+  static KM_INL V1 load(const char* from) {
+    V1 value;
+    __builtin_memcpy(&value, from, 16);
+    return value;
+  }
+#if defined(KM_SHUFFLES)
+  template <class A, int... K> static KM_INL auto join(A a, A b, indices<K...>) {
+    return __builtin_shufflevector(a, b, K...);
+  }
+  static KM_INL V gather(const char* from, i64 stride) {
+    if constexpr (lanes == 1)
+      return load(from);
+    else if constexpr (lanes == 2)
+      return join(load(from), load(from + N * stride), indices_of<2 * N>());
+    else
+      return join(join(load(from), load(from + N * stride), indices_of<2 * N>()),
+                  join(load(from + 2 * N * stride), load(from + 3 * N * stride), indices_of<2 * N>()),
+                  indices_of<4 * N>());
+  }
   template <int... K> static KM_INL void interleave(V a, V b, V& low, V& high, indices<K...>) {
-#if defined(__clang__)
-    low = __builtin_shufflevector(a, b, (K / 2 + K % 2 * N)...);
-    high = __builtin_shufflevector(a, b, (N / 2 + K / 2 + K % 2 * N)...);
+    low = __builtin_shufflevector(a, b, (K / N * N + K % N / 2 + K % 2 * across)...);
+    high = __builtin_shufflevector(a, b, (K / N * N + N / 2 + K % N / 2 + K % 2 * across)...);
+  }
 #else
+  static KM_INL V gather(const char* from, i64) { return load(from); }
+  template <int... K> static KM_INL void interleave(V a, V b, V& low, V& high, indices<K...>) {
     low = __builtin_shuffle(a, b, V{(W)(K / 2 + K % 2 * N)...});
     high = __builtin_shuffle(a, b, V{(W)(N / 2 + K / 2 + K % 2 * N)...});
-#endif
   }
+#endif
   static KM_INL void turn(char* to, i64 pitch, const char* from, i64 stride) {
     V a[N], b[N];
     KM_UNROLL_ALL
-    for (int k = 0; k < N; k++) __builtin_memcpy(&a[k], from + k * stride, 16);
+    for (int k = 0; k < N; k++) a[k] = gather(from + k * stride, stride);
     KM_UNROLL_ALL
     for (int round = 1; round < N; round *= 2) {
       KM_UNROLL_ALL
       for (int k = 0; k < N / 2; k++)
-        interleave(a[k], a[k + N / 2], b[2 * k], b[2 * k + 1], indices_of<N>());
+        interleave(a[k], a[k + N / 2], b[2 * k], b[2 * k + 1], indices_of<across>());
       KM_UNROLL_ALL
       for (int k = 0; k < N; k++) a[k] = b[k];
     }
     KM_UNROLL_ALL
-    for (int k = 0; k < N; k++) __builtin_memcpy(to + k * pitch, &a[k], 16);
+    for (int k = 0; k < N; k++) __builtin_memcpy(to + k * pitch, &a[k], 16 * lanes);
   }
 };
 
-// to[r * pitch + c] = from(r, c): rows are adjacent and columns `stride` bytes apart in `from`.
+// Eight source rows at a time: more of them, a power of two apart, would not fit the sets of a cache.
+template <int Size> constexpr int lanes_of() {
+#if defined(KM_SHUFFLES)
+  return clamp(Size / 2, 1, KM_VECTOR_BYTES / 16);
+#else
+  return 1;
+#endif
+}
+// Row r of a tile begins at to + r * pitch, its column c is at from + r * Size + c * stride: rows
+// are adjacent in `from`, columns `stride` bytes apart.
 template <int Size>
-KM_HOT void turn(char* to, i64 pitch, const char* from, i64 stride, i64 rows, i64 columns) {
+KM_COLD void turn_each(char* to, i64 pitch, const char* from, i64 stride, i64 rows, i64 columns) {
+  for (i64 c = 0; c < columns; c++)
+    for (i64 r = 0; r < rows; r++)
+      __builtin_memcpy(to + r * pitch + c * Size, from + c * stride + r * Size, Size);
+}
+template <int Size, int Lanes>
+KM_HOT i64 turn_squares(char* to, i64 pitch, const char* from, i64 stride, i64 rows, i64 columns) {
+  typedef Square<Size, Lanes> S;
+  i64 c = 0;
+  for (; c + S::across <= columns; c += S::across) {
+    const char* at = from + c * stride;
+    i64 r = 0;
+    for (; r + S::N <= rows; r += S::N) S::turn(to + r * pitch + c * Size, pitch, at + r * Size, stride);
+    if (r < rows) turn_each<Size>(to + r * pitch + c * Size, pitch, at + r * Size, stride, rows - r, S::across);
+  }
+  return c;
+}
+template <int Size>
+KM_COLD void turn(char* to, i64 pitch, const char* from, i64 stride, i64 rows, i64 columns) {
   i64 c = 0;
   if constexpr (word<Size>::turns) {
-    constexpr i64 N = Square<Size>::N;
-    for (; c + N <= columns; c += N) {
-      i64 r = 0;
-      for (; r + N <= rows; r += N)
-        Square<Size>::turn(to + (r * pitch + c) * Size, pitch * Size, from + c * stride + r * Size,
-                           stride);
-      for (; r < rows; r++)
-        for (i64 k = c; k < c + N; k++)
-          __builtin_memcpy(to + (r * pitch + k) * Size, from + k * stride + r * Size, Size);
-    }
+    c = turn_squares<Size, lanes_of<Size>()>(to, pitch, from, stride, rows, columns);
+    if constexpr (lanes_of<Size>() > 1)
+      c += turn_squares<Size, 1>(to + c * Size, pitch, from + c * stride, stride, rows, columns - c);
   }
-  for (; c < columns; c++)
-    for (i64 r = 0; r < rows; r++)
-      __builtin_memcpy(to + (r * pitch + c) * Size, from + c * stride + r * Size, Size);
+  turn_each<Size>(to + c * Size, pitch, from + c * stride, stride, rows, columns - c);
 }
 
-// Asks for the lines of `count` pieces of `bytes` bytes each, `stride` bytes apart.
-KM_HOT inline void prefetch(const char* at, i64 stride, i64 count, i64 bytes) {
-  for (i64 k = 0; k < count; k++)
-    for (i64 b = 0; b < bytes; b += 64) __builtin_prefetch(at + k * stride + b);
+// Asks for the lines of a row, for the second-level cache.
+KM_INL void fetch_row(const char* next, i64 bytes) {
+  for (i64 b = 0; b < bytes; b += 64) __builtin_prefetch(next + b, 0, 2);
 }
 
 }  // namespace km

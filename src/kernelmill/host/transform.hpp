@@ -24,7 +24,6 @@ template <class Exact, class Near> struct guarded {
   Near near;
   KM_INL explicit guarded(const void* packed) : exact(packed), near(packed) {}
 };
-constexpr i64 guarded_elements = 512;
 
 template <class Op, class In, class Out> struct transform;
 
@@ -36,9 +35,28 @@ template <class Op, class... I, class... O> struct transform<Op, in<I...>, out<O
 
   // ---- one row -----------------------------------------------------------------------------------
 
+  // Inputs that move by a stride are first brought together in the first-level cache, a piece of
+  // the row at a time; a turned one lies there already.
+  template <class A> using near_arg = arg<typename A::type, A::pattern == broadcast ? broadcast : contiguous>;
+  static constexpr i64 piece = 512;
+  static constexpr i64 scattered = max_of(I::pattern == strided ? I::size : 0 ...);
+
+  template <class A>
+  static KM_INL void bring(char*& p, i64 stride, i64 n, char (*brought)[piece * larger(scattered, i64(1))], int k) {
+    if constexpr (A::pattern == strided) {
+      collect<typename A::type>(brought[k], p, stride, n);
+      p = brought[k];
+    }
+  }
+  template <int... K>
+  static KM_INL void bring_all(char** p, const i64* s, i64 n,
+                               char (*brought)[piece * larger(scattered, i64(1))], indices<K...>) {
+    (bring<I>(p[K], s[K], n, brought, K), ...);
+  }
+
   template <class Plain, int... J>
   static KM_INL void sweep(const Plain op, i64 n, indices<J...>, writer<O>... to,
-                           reader<I>... from) {
+                           reader<near_arg<I>>... from) {
     KM_IVDEP
     for (i64 i = 0; i < n; i++) {
       const auto value = op(from[i]...);
@@ -46,21 +64,32 @@ template <class Op, class... I, class... O> struct transform<Op, in<I...>, out<O
     }
   }
   template <class Plain, int... K, int... J>
-  static KM_INL void unpack(const Plain& op, i64 n, char* const* p, const i64* s, indices<K...>,
-                            indices<J...> each) {
-    sweep(op, n, each, writer<O>(p[inputs + J], s[inputs + J])..., reader<I>(p[K], s[K])...);
+  static KM_HOT void near_by(const Plain& op, i64 n, char* const* p, const i64* s, indices<K...>,
+                             indices<J...> each) {
+    sweep(op, n, each, writer<O>(p[inputs + J], s[inputs + J])..., reader<near_arg<I>>(p[K], 0)...);
   }
-  template <class Plain>
-  static KM_HOT void row(const Plain& op, i64 n, char* const* p, const i64* s) {
-    unpack(op, n, p, s, indices_of<inputs>(), indices_of<outputs>());
+  template <class Plain> static KM_INL void row(const Plain& op, i64 n, char* const* p, const i64* s) {
+    if constexpr (scattered == 0) {
+      near_by(op, n, p, s, indices_of<inputs>(), indices_of<outputs>());
+    } else {
+      alignas(64) char brought[inputs][piece * scattered];
+      for (i64 done = 0, m; done < n; done += m) {
+        char* at[operands];
+        m = smaller(piece, n - done);
+        for (int k = 0; k < operands; k++) at[k] = p[k] + done * s[k];
+        bring_all(at, s, m, brought, indices_of<inputs>());
+        near_by(op, m, at, s, indices_of<inputs>(), indices_of<outputs>());
+      }
+    }
   }
 
   // A guarded operator: piece by piece in its quick form into the first-level cache, then out, or
   // once more in its exact form. Nothing is written before it is known which, so an output may be
   // an input.
   template <class Near, int... J>
-  static KM_INL u32 near_sweep(const Near near, i64 n, indices<J...>,
-                               writer<arg<typename O::type, contiguous>>... to, reader<I>... from) {
+  static KM_INL u32 guarded_sweep(const Near near, i64 n, indices<J...>,
+                                  writer<arg<typename O::type, contiguous>>... to,
+                                  reader<near_arg<I>>... from) {
     KM_IVDEP
     for (i64 i = 0; i < n; i++) {
       const auto value = near(from[i]...);
@@ -69,11 +98,10 @@ template <class Op, class... I, class... O> struct transform<Op, in<I...>, out<O
     return near.far;
   }
   template <class Near, int... K, int... J>
-  static KM_HOT u32 near_row(const Near& near, i64 n, char* const* p, const i64* s,
-                             char (*made)[guarded_elements * largest], indices<K...>,
-                             indices<J...> each) {
-    return near_sweep(near, n, each, writer<arg<typename O::type, contiguous>>(made[J], O::size)...,
-                      reader<I>(p[K], s[K])...);
+  static KM_HOT u32 guarded_near_by(const Near& near, i64 n, char* const* p, char (*made)[piece * largest],
+                                    indices<K...>, indices<J...> each) {
+    return guarded_sweep(near, n, each, writer<arg<typename O::type, contiguous>>(made[J], O::size)...,
+                         reader<near_arg<I>>(p[K], 0)...);
   }
   template <class A> static KM_INL void put(char* to, i64 stride, const char* from, i64 n) {
     if (A::pattern == contiguous)
@@ -82,23 +110,62 @@ template <class Op, class... I, class... O> struct transform<Op, in<I...>, out<O
       for (i64 i = 0; i < n; i++) __builtin_memcpy(to + i * stride, from + i * A::size, A::size);
   }
   template <int... J>
-  static KM_INL void put_all(char* const* p, const i64* s, char (*made)[guarded_elements * largest],
-                             i64 n, indices<J...>) {
+  static KM_INL void put_all(char* const* p, const i64* s, char (*made)[piece * largest], i64 n,
+                             indices<J...>) {
     (put<O>(p[inputs + J], s[inputs + J], made[J], n), ...);
   }
   template <class Exact, class Near>
   static KM_COLD void row(const guarded<Exact, Near>& op, i64 n, char* const* p, const i64* s) {
-    alignas(64) char made[outputs][guarded_elements * largest];
-    char* at[operands];
-    for (int k = 0; k < operands; k++) at[k] = p[k];
+    constexpr auto in_ = indices_of<inputs>();
+    constexpr auto out_ = indices_of<outputs>();
+    alignas(64) char made[outputs][piece * largest];
+    alignas(64) char brought[inputs][piece * larger(scattered, i64(1))];
     for (i64 done = 0, m; done < n; done += m) {
-      m = smaller(guarded_elements, n - done);
-      if (near_row(op.near, m, at, s, made, indices_of<inputs>(), indices_of<outputs>()))
-        row(op.exact, m, at, s);
+      char* at[operands];
+      m = smaller(piece, n - done);
+      for (int k = 0; k < operands; k++) at[k] = p[k] + done * s[k];
+      bring_all(at, s, m, brought, in_);
+      if (guarded_near_by(op.near, m, at, made, in_, out_))
+        near_by(op.exact, m, at, s, in_, out_);
       else
-        put_all(at, s, made, m, indices_of<outputs>());
-      for (int k = 0; k < operands; k++) at[k] += m * s[k];
+        put_all(at, s, made, m, out_);
     }
+  }
+
+  // Asks for what comes after n elements of input `fetched`, the only one that is read from memory:
+  // the processor's own prefetching falls behind where a piece is written between two that are
+  // read.  Several inputs keep it busy, and would only crowd each other out.
+  template <class A> static KM_INL void fetch(bool wanted, const char* p, i64 stride, i64 n) {
+    if (!wanted) return;
+    if constexpr (A::pattern == contiguous)
+      fetch_row(p + 8192, n * A::size);
+    else if constexpr (A::pattern == strided)
+      reader<A>(p, stride).prefetch(n, n);
+  }
+  template <class A> static KM_INL void open(Stage& stage, char*& local, i64& m) {
+    if constexpr (A::pattern == contiguous) {
+      local = stage.open(local);
+      m = smaller(m, stage.room() / A::size);
+    }
+  }
+  // One row, computed piece by piece in the first-level cache and streamed out.  Strided outputs
+  // are written in place.
+  template <int... K, int... J>
+  static KM_HOT void streamed_row(const Op& op, i64 n, char* const* p, const i64* s, Stage* stages,
+                                  int fetched, indices<K...>, indices<J...>) {
+    for (i64 done = 0, m; done < n; done += m) {
+      char* local[operands];
+      m = n - done;
+      for (int k = 0; k < operands; k++) local[k] = p[k] + done * s[k];
+      (open<O>(stages[J], local[inputs + J], m), ...);
+      (fetch<I>(K == fetched, local[K], s[K], m), ...);
+      row(op, m, local, s);
+      ((stages[J].fill += O::pattern == contiguous ? m * O::size : 0), ...);
+    }
+  }
+  static KM_COLD void finish(Stage* stages) {
+    for (int k = 0; k < outputs; k++) stages[k].close();
+    stream_fence();
   }
 
   // ---- the whole array: blocks of rows of the two innermost dimensions --------------------------
@@ -107,6 +174,7 @@ template <class Op, class... I, class... O> struct transform<Op, in<I...>, out<O
     const Call* call;
     const Op& op;
     i64 rows, columns, height, width, bands, across, group;
+    int fetched = -1;  // the only input that is read from memory
     i64 s[operands], down[operands];  // strides of the innermost dimension and of the one before
 
     KM_COLD Job(const Call* c, const Op& o) : call(c), op(o) {
@@ -117,89 +185,229 @@ template <class Op, class... I, class... O> struct transform<Op, in<I...>, out<O
         s[k] = last < 0 ? 0 : c->operands[k].strides[last];
         down[k] = last < 1 ? 0 : c->operands[k].strides[last - 1];
       }
-      width =
-          turned ? tile_columns(turned) : (columns < 2 * task_elements ? columns : task_elements);
-      height = turned ? tile_rows(turned) : larger(i64(1), task_elements / width);
+      int moving = 0;
+      for (int k = 0; k < inputs; k++)
+        if (s[k] && (rows == 1 || down[k])) moving++, fetched = k;
+      if (moving > 1) fetched = -1;
+      width = columns < 2 * task_elements ? columns : task_elements;
+      height = larger(i64(1), task_elements / width);
       across = ceil_div(columns, width);
       bands = ceil_div(rows, height);
       group = larger(i64(1), task_elements / (smaller(rows, height) * width));
     }
     KM_INL i64 blocks() const { return bands * across * extent_of(call, 0, call->ndim - 2); }
 
-    // One row, computed piece by piece in the first-level cache and streamed out.  Strided outputs
-    // are written in place.
-    KM_COLD void streamed_row(i64 n, char* const* p, Stage* stages) const {
-      constexpr i64 staged[] = {I::size * 0 ..., (O::pattern == contiguous ? O::size : 0)...};
-      constexpr i64 turned_size[] = {(I::pattern == transposed ? I::size : 0)..., O::size * 0 ...};
-      for (i64 done = 0, m; done < n; done += m) {
-        char* local[operands];
-        m = n - done;
-        for (int k = 0; k < operands; k++) {
-          local[k] = p[k] + done * (turned_size[k] ? turned_size[k] : s[k]);
-          if (!staged[k]) continue;
-          Stage& stage = stages[k - inputs];
-          local[k] = stage.open(local[k]);
-          m = smaller(m, stage.room() / staged[k]);
-        }
-        row(op, m, local, s);
-        for (int k = inputs; k < operands; k++) stages[k - inputs].fill += m * staged[k];
-      }
-    }
-
-    // Asks for the next tile, then turns the transposed operands of this one.
-    template <class A>
-    KM_INL void turn_operand(int k, char** p, i64* step, i64 h, i64 w,
-                             char (*turns)[tile_bytes]) const {
-      if constexpr (A::pattern == transposed) {
-        prefetch(p[k] + w * s[k], s[k], w, h * A::size);
-        turn<(int)A::size>(turns[k], width, p[k], s[k], h, w);
-        p[k] = turns[k];
-        step[k] = width * A::size;
-      } else if constexpr (A::pattern == contiguous) {
-        prefetch(p[k] + w * s[k], down[k], h, w * A::size);
-      }
-    }
-    template <int... K>
-    KM_INL void turn_operands(char** p, i64* step, i64 h, i64 w, char (*turns)[tile_bytes],
-                              indices<K...>) const {
-      (turn_operand<I>(K, p, step, h, w, turns), ...);
-    }
-    KM_COLD void block(i64 index, Stage* stages, char (*turns)[tile_bytes]) const {
+    KM_COLD void block(i64 index, Stage* stages) const {
       char* p[operands];
-      i64 step[operands], left = index % across * width, top = index / across % bands * height;
+      i64 left = index % across * width, top = index / across % bands * height;
       i64 h = smaller(height, rows - top), w = smaller(width, columns - left);
-      for (int k = 0; k < operands; k++) {
+      for (int k = 0; k < operands; k++)
         p[k] = call->operands[k].data + left * s[k] + top * down[k];
-        step[k] = down[k];
-      }
       seek<operands>(call, 0, call->ndim - 2, index / (across * bands), p);
-      if constexpr (turned != 0) turn_operands(p, step, h, w, turns, indices_of<inputs>());
       for (; h > 0; h--) {
         if (stages)
-          streamed_row(w, p, stages);
+          streamed_row(op, w, p, s, stages, fetched, indices_of<inputs>(), indices_of<outputs>());
         else
           row(op, w, p, s);
-        for (int k = 0; k < operands; k++) p[k] += step[k];
+        for (int k = 0; k < operands; k++) p[k] += down[k];
       }
     }
     KM_COLD void operator()(i64 begin, i64 end) const {
       Stage stages[outputs];
-      alignas(64) char turns[turned ? inputs : 1][tile_bytes];
-      // Rows of a tile are too short for whole lines to pay.
-      bool streams = (call->flags & flag_stream) && !turned;
+      bool streams = call->flags & flag_stream;
       i64 last = smaller(end * group, blocks());
       for (i64 index = begin * group; index < last; index++)
-        block(index, streams ? stages : nullptr, turns);
-      if (!streams) return;
-      for (Stage& stage : stages)
-        if (stage.line) stage.close();
-      stream_fence();
+        block(index, streams ? stages : nullptr);
+      if (streams) finish(stages);
     }
   };
 
+  // ---- inputs that are contiguous along the dimension before the innermost one: tiles ------------
+
+  // A tile goes on over the next dimension where that continues the turned inputs in memory, and to
+  // the side over one that continues all other operands.
+  struct Tiles {
+    static constexpr i64 size[] = {(I::pattern == transposed ? I::size : 0)..., O::size * 0 ...};
+    static constexpr i64 all_sizes = (0 + ... + (I::pattern == transposed ? I::size : 0));
+    static constexpr i64 width = tile_columns(turned);
+    // The first tile may be a line wider, so that the others begin with one.
+    static constexpr i64 wide = width + line_bytes / min_of(O::size..., line_bytes);
+    static constexpr i64 room = tile_rows(all_sizes, width, true) * wide * all_sizes;
+
+    const Call* call;
+    const Op& op;
+    i64 depth, inner, columns, rows, height, lead, across, bands, group;
+    int last, outer, side = -1;  // dimensions: the innermost, those before a tile's, the one to the side
+    bool streams, apart;
+    i64 s[operands], down[operands], far[operands], aside[operands];
+    i64 offset[operands];  // of an input in the turned tile
+
+    KM_COLD Tiles(const Call* c, const Op& o)
+        : call(c), op(o), last(c->ndim - 1), streams(c->flags & flag_stream) {
+      depth = columns = c->shape[last];
+      inner = rows = c->shape[last - 1];
+      height = tile_rows(all_sizes, width, streams);
+      bool merges = last > 1;
+      i64 used = 0;
+      for (int k = 0; k < operands; k++) {
+        s[k] = size[k] ? size[k] : stride(k, last);
+        down[k] = stride(k, last - 1);
+        far[k] = last > 1 ? stride(k, last - 2) : 0;
+        merges = merges && (!size[k] || far[k] == inner * size[k]);
+        offset[k] = used;
+        used += height * wide * size[k];
+      }
+      outer = merges ? last - 2 : last - 1;
+      if (merges) rows *= c->shape[last - 2];
+      find_side();
+      lead = streams ? first_line() : 0;
+      apart = streams && wide * max_of(O::size...) <= Stage::capacity &&
+              down[inputs] != columns * s[inputs];
+      across = larger(i64(1), ceil_div(columns - lead, width));
+      bands = ceil_div(rows, height);
+      group = larger(i64(1), task_elements / (smaller(rows, height) * width));
+    }
+    KM_INL i64 stride(int k, int d) const { return call->operands[k].strides[d]; }
+    KM_COLD void find_side() {
+      for (int d = outer - 1; d >= 0 && side < 0; d--) {
+        bool merges = true;
+        for (int k = 0; k < operands; k++) merges = merges && (size[k] || stride(k, d) == depth * s[k]);
+        if (merges) side = d;
+      }
+      if (side >= 0) columns *= call->shape[side];
+      for (int k = 0; k < operands; k++) aside[k] = side < 0 ? 0 : stride(k, side);
+    }
+    // Columns before the first whole line of the first output, where all its rows agree on them.
+    KM_COLD i64 first_line() const {
+      i64 skip = -(i64)(uptr)call->operands[inputs].data & (line_bytes - 1), all = 0;
+      constexpr i64 each[] = {O::size...};
+      for (int d = 0; d < last; d++)
+        if (d != side) all |= stride(inputs, d);
+      bool agree = s[inputs] == each[0] && !(all & (line_bytes - 1)) && skip % each[0] == 0;
+      return agree ? smaller(skip / each[0], columns) : 0;
+    }
+    KM_COLD i64 blocks() const {
+      return bands * across * extent_of(call, 0, outer) / (side < 0 ? 1 : call->shape[side]);
+    }
+
+    // A tile and where it begins: turned inputs at its first row, the others at its corner.
+    struct Place {
+      char* p[operands];
+      i64 top, left, h, w;
+    };
+    KM_COLD void find(i64 index, Place& at) const {
+      i64 column = index / bands % across;
+      at.top = index % bands * height;
+      at.left = column ? lead + column * width : 0;
+      at.h = smaller(height, rows - at.top);
+      at.w = (column + 1 < across ? lead + (column + 1) * width : columns) - at.left;
+      for (int k = 0; k < operands; k++)
+        at.p[k] = call->operands[k].data +
+                  (size[k] ? at.top * size[k]
+                           : at.left * s[k] + at.top / inner * far[k] + at.top % inner * down[k]);
+      index /= bands * across;
+      for (int d = outer - 1; d >= 0; d--) {
+        if (d == side) continue;
+        for (int k = 0; k < operands; k++) at.p[k] += index % call->shape[d] * stride(k, d);
+        index /= call->shape[d];
+      }
+    }
+    template <class A> KM_INL void turn_operand(int k, const Place& at, char* turns) const {
+      if constexpr (A::pattern == transposed) {
+        for (i64 x = at.left, end = at.left + at.w, n; x < end; x += n) {
+          i64 in = x % depth;
+          n = smaller(depth - in, end - x);
+          turn<(int)A::size>(turns + offset[k] + (x - at.left) * A::size, wide * A::size,
+                             at.p[k] + x / depth * aside[k] + in * stride(k, last), stride(k, last), at.h, n);
+        }
+      }
+    }
+    template <int... K> KM_INL void turn_all(const Place& at, char* turns, indices<K...>) const {
+      (turn_operand<I>(K, at, turns), ...);
+    }
+    // Asks, while row r of a tile is worked on, for its share of the lines of the next one.
+    template <class A> KM_INL void fetch_operand(int k, const Place& next, i64 r) const {
+      if constexpr (A::pattern == transposed) {
+        constexpr i64 a_line = A::size < line_bytes ? line_bytes / A::size : 1;
+        i64 share = ceil_div(next.w, a_line), x = next.left + r % a_line * share;
+        i64 in = x % depth, end = smaller(x + share, next.left + next.w);
+        const char* from = next.p[k] + x / depth * aside[k] + in * stride(k, last) + r * A::size;
+        for (; x < end; x++) {
+          __builtin_prefetch(from, 0, 2);
+          from += stride(k, last);
+          if (++in == depth) in = 0, from += aside[k] - depth * stride(k, last);
+        }
+      } else if constexpr (A::pattern == contiguous) {
+        if (rows == inner) fetch_row(next.p[k] + r * down[k], next.w * A::size);
+      }
+    }
+    template <int... K> KM_INL void fetch_all(const Place& next, i64 r, indices<K...>) const {
+      (fetch_operand<I>(K, next, r), ...);
+    }
+    // A row that no other one adjoins: in one piece, and out.
+    template <class A> KM_INL void open_apart(Stage& stage, char*& local) const {
+      if constexpr (A::pattern == contiguous) local = stage.block + ((uptr)local & (line_bytes - 1));
+    }
+    template <class A> KM_INL void close_apart(Stage& stage, char* to, i64 n) const {
+      if constexpr (A::pattern == contiguous) {
+        i64 skip = (i64)((uptr)to & (line_bytes - 1));
+        stream_part(to - skip, stage.block, skip, skip + n * A::size);
+      }
+    }
+    template <int... J>
+    KM_INL void separate_row(i64 n, char* const* p, Stage* stages, indices<J...>) const {
+      char* local[operands];
+      for (int k = 0; k < operands; k++) local[k] = p[k];
+      (open_apart<O>(stages[J], local[inputs + J]), ...);
+      row(op, n, local, s);
+      (close_apart<O>(stages[J], p[inputs + J], n), ...);
+    }
+    KM_HOT void tile(const Place& at, const Place* next, char* turns, Stage* stages) const {
+      char* p[operands];
+      i64 y = at.top % inner;
+      for (int k = 0; k < operands; k++) p[k] = size[k] ? turns + offset[k] : at.p[k];
+      turn_all(at, turns, indices_of<inputs>());
+      for (i64 r = 0; r < at.h; r++) {
+        if (apart)
+          separate_row(at.w, p, stages, indices_of<outputs>());
+        else if (streams)
+          streamed_row(op, at.w, p, s, stages, -1, indices_of<inputs>(), indices_of<outputs>());
+        else
+          row(op, at.w, p, s);
+        if (next && r < next->h) fetch_all(*next, r, indices_of<inputs>());
+        bool wraps = ++y == inner;
+        for (int k = 0; k < operands; k++)
+          p[k] += size[k] ? wide * size[k] : down[k] + (wraps ? far[k] - inner * down[k] : 0);
+        if (wraps) y = 0;
+      }
+    }
+    KM_COLD void operator()(i64 begin, i64 end) const {
+      alignas(64) char turns[room];
+      Stage stages[outputs];
+      constexpr i64 kept = tiles_ahead + 1;
+      Place places[kept];
+      i64 first = begin * group, stop = smaller(end * group, blocks());
+      for (i64 index = first; index < smaller(first + tiles_ahead, stop); index++)
+        find(index, places[index % kept]);
+      for (i64 index = first; index < stop; index++) {
+        Place& next = places[(index + tiles_ahead) % kept];
+        bool more = index + tiles_ahead < stop;
+        if (more) find(index + tiles_ahead, next);
+        tile(places[index % kept], more && streams ? &next : nullptr, turns, stages);
+      }
+      if (streams) finish(stages);
+    }
+  };
+
+  template <class Work> static KM_INL void work(const Call* call, const Op& op) {
+    Work all(call, op);
+    for_tasks(call, ceil_div(all.blocks(), all.group), all);
+  }
   static KM_INL void run(const Call* call, const Op& op) {
-    Job job(call, op);
-    for_tasks(call, ceil_div(job.blocks(), job.group), job);
+    if constexpr (turned != 0)
+      work<Tiles>(call, op);
+    else
+      work<Job>(call, op);
   }
 };
 
