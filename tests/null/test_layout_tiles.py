@@ -33,11 +33,25 @@ def test_whatever_the_order_of_axes_a_turned_input_is_read_in_tiles(axes):
     assert found.strides[1][-1] == 4
 
 
-def test_dimensions_that_are_too_short_for_a_tile_stay_where_they_are():
+def test_dimensions_that_are_too_short_for_a_tile_are_walked_as_they_lie_in_the_input():
     narrow = np.empty((18, 17, 16, 3), np.float32)
     found = nest(narrow.transpose(3, 2, 1, 0))
-    assert found.shape == (3, 16, 17, 18)
+    assert found.shape == (17, 16, 3, 18)
     assert found.patterns == ("strided", "contiguous")
+
+
+def test_rows_are_read_in_the_order_of_memory_where_the_inputs_agree():
+    assert nest(X.transpose(0, 2, 1, 3)).shape == (16, 17, 18, 19)
+    found = nest(X.transpose(0, 2, 1, 3), np.empty((16, 18, 17, 19), np.float32))
+    assert found.shape == (16, 18, 17, 19)  # they do not: rows are written in order
+    row = nest(X.transpose(0, 2, 1, 3), np.empty(19, np.float32))
+    assert row.shape == (16, 17, 18, 19)  # an input that does not move says nothing
+
+
+def test_a_tile_goes_on_along_the_dimension_that_continues_the_contiguous_one():
+    found = nest(X.transpose(3, 2, 1, 0))
+    assert found.shape == (17, 18, 19, 16)
+    assert found.strides[0][-3:-1] == (19 * 4, 4)
 
 
 def test_an_input_that_is_turned_already_keeps_its_tile():
