@@ -88,6 +88,16 @@ def test_half_precision_is_the_types_of_the_library():
     assert np.array_equal(km.transform(x, plus), (x.astype(np.float32) + 1).astype(np.float16))
 
 
+def test_functions_that_take_pointers():
+    text = "void sum(void* a, void* b, void* r) { *(float*)r = *(float*)a + 2 * *(float*)b; }"
+    types = {"arguments": (km.float32, km.float32), "result": km.float32}
+    total = km.RawOp(cpp=text, **types, by_pointer=True)
+    assert np.array_equal(km.transform((X, X), total), 3 * X)
+    with pytest.raises(ArgumentError) as caught:
+        km.RawOp(cpp=text, **types, by_pointer=True, state=2)
+    assert caught.value.message == ("`state` is 2; an operator that is called by pointer has none")
+
+
 # ----------------------------------------------------------------------------- state
 
 

@@ -11,6 +11,7 @@ from kernelmill.compiler.op import as_op, specialize
 from kernelmill.compiler.raw import check_device
 from kernelmill.errors import CompileError, DeviceError, OperatorError
 from kernelmill.runtime.cuda.images import image_of
+from kernelmill.runtime.cuda.templates import device_headers
 from kernelmill.toolchain.attached import attach, attached
 from kernelmill.toolchain.nvjitlink import link_cuda
 from kernelmill.toolchain.nvrtc import compile_cuda
@@ -66,8 +67,6 @@ def test_ltoir_is_linked_and_inlined(arch):
     twice = km.RawOp(ltoir=made, name="twice", arguments=(km.float32,), result=km.float32)
     text = source(lambda x: twice(x) + 1)
     assert image_of(text, arch).data[:4] == b"\x7fELF"
-    from kernelmill.runtime.cuda.templates import device_headers
-
     kernel = compile_cuda(text.text, arch=arch, output="ltoir", headers=device_headers())
     ptx = link_cuda([kernel, *attached(text.text)], arch=arch, output="ptx").data.decode()
     assert "call" not in ptx
@@ -76,6 +75,21 @@ def test_ltoir_is_linked_and_inlined(arch):
     alone = compile_cuda(same.text, arch=arch, output="ptx", headers=device_headers()).data.decode()
     count = lambda text: sum(line.startswith("\t") for line in text.splitlines())
     assert count(ptx) <= count(alone) + 3
+
+
+def test_ltoir_that_takes_pointers_is_inlined():
+    text = """extern "C" __device__ void sum(void* a, void* b, void* r) {
+      *(float*)r = *(float*)a + *(float*)b;
+    }"""
+    image = km.Program(text).compile("ltoir", arch="sm_90")
+    types = (km.float32, km.float32)
+    total = km.RawOp(ltoir=image, name="sum", arguments=types, result=km.float32, by_pointer=True)
+    made = source(total, types)
+    assert 'extern "C" __device__ void sum(void*, void*, void*);' in made.text
+    kernel = compile_cuda(made.text, output="ltoir", headers=device_headers())
+    ptx = link_cuda([kernel, *attached(made.text)], output="ptx").data.decode()
+    assert "call" not in ptx
+    assert ".local" not in ptx
 
 
 def test_ltoir_with_a_state_and_of_bytes():

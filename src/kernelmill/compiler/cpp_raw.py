@@ -56,11 +56,12 @@ def print_raw(function: ir.Function, raw: Raw, dialect: Dialect, spelled: str) -
     called = f"::{raw.symbol}" if raw.image else f"::raw_{_key(raw)}::{raw.symbol}"
     declared = ", ".join(f"{type_spelling(type_)} {name}" for name, type_ in params)
     result = type_spelling(function.result)
-    return [
-        f"{dialect.function} {result} {spelled}({declared}) const {{",
-        f"  return {called}({', '.join(given)});",
-        "}",
-    ]
+    head = f"{dialect.function} {result} {spelled}({declared}) const {{"
+    if not raw.by_pointer:
+        return [head, f"  return {called}({', '.join(given)});", "}"]
+    made = names.take("result")
+    places = ", ".join(f"&{name}" for name in (*given, made))
+    return [head, f"  {result} {made};", f"  {called}({places});", f"  return {made};", "}"]
 
 
 def _key(raw: Raw) -> str:
@@ -97,6 +98,11 @@ def _defined(raw: Raw, key: str, dialect: Dialect) -> str:
 
 
 def _declared(function: ir.Function, raw: Raw) -> str:
+    if raw.by_pointer:
+        places = ", ".join(["void*"] * (len(function.params) + 1))
+        return (
+            f'{attach(raw.symbol, raw.image)}extern "C" __device__ void {raw.symbol}({places});\n'
+        )
     types: list[str] = [type_spelling(t, qualified=True) for _, t in function.params]
     first = len(types) - len(raw.pointers)
     for place, element in enumerate(raw.pointers):

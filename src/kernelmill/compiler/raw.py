@@ -53,7 +53,7 @@ class Raw:
     """What stands in the place of a body: text that defines `symbol`, or an image that holds it.
 
     `pointers` are the elements of the last parameters that are addresses, None for scalars; `place`
-    is whose memory they are of.
+    is whose memory they are of. `by_pointer` says how the function is called: see `RawOp`.
     """
 
     symbol: str
@@ -61,6 +61,7 @@ class Raw:
     image: bytes = field(default=b"", repr=False)
     pointers: tuple[Element | None, ...] = ()
     place: Place | None = None
+    by_pointer: bool = False
 
 
 class RawOp:
@@ -87,6 +88,9 @@ class RawOp:
         the memory of the device that runs it. Another state compiles nothing: see `with_state`.
     commutative, identity
         What it obeys, as for `km.op`.
+    by_pointer
+        The function returns nothing, and takes pointers to its arguments and, last, to its result:
+        `void f(void* x, void* y, void* result)`, as the operators of cuda.compute. It has no state.
 
     Raises
     ------
@@ -123,7 +127,13 @@ class RawOp:
         state: object = (),
         commutative: bool = False,
         identity: object = None,
+        by_pointer: bool = False,
     ) -> None:
+        if by_pointer and state != ():
+            raise ArgumentError(
+                f"`state` is {state!r}; an operator that is called by pointer has none",
+                hint="declare it with values: `float f(float x, const float* table)`",
+            )
         if (cpp is None) == (ltoir is None):
             given = "neither" if cpp is None else "both"
             raise ArgumentError(f"RawOp takes `cpp` or `ltoir`; {given} was given")
@@ -135,7 +145,7 @@ class RawOp:
             raise ArgumentError(f"`cpp` defines no function {self.name!r}")
         self.arguments, self.result = _types(arguments), dtype_of(result)
         self.commutative, self.identity = commutative, identity
-        self._take(Raw(self.name, text, image), state)
+        self._take(Raw(self.name, text, image, by_pointer=by_pointer), state)
 
     def _take(self, raw: Raw, state: object) -> None:
         self.state = state if isinstance(state, tuple) else (state,)
@@ -145,7 +155,7 @@ class RawOp:
             raise ArgumentError("`state` holds arrays of the host and of a GPU; expected: of one")
         pointers = tuple(s.element for s in self.slots)
         place = places[0] if places else None
-        self.raw = Raw(raw.symbol, raw.text, raw.image, pointers, place)
+        self.raw = Raw(raw.symbol, raw.text, raw.image, pointers, place, raw.by_pointer)
 
     @property
     def key(self) -> tuple[object, ...]:
