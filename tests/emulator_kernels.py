@@ -91,6 +91,18 @@ def divided_results(x: np.ndarray, out: np.ndarray) -> tuple[Any, Any]:
     return out.view(np.uint32), np.array(wanted, np.uint32)
 
 
+def partition_results(x: np.ndarray, out: np.ndarray) -> tuple[Any, Any]:
+    sums, places, labels = [], [], []
+    for warp in x.reshape(2, 32).tolist():
+        for i, v in enumerate(warp):
+            same = [j for j in range(32) if warp[j] & 1 == v & 1]
+            sums.append(sum(warp[j] for j in same))
+            places.append(100 * same.index(i) + len(same))
+            alike = [j for j in range(32) if warp[j] % 3 == v % 3]
+            labels.append(warp[alike[0]] + sum(int(warp[j] > 50) << k for k, j in enumerate(alike)))
+    return out, [*sums, *places, *labels]
+
+
 def atomic_results(i, u, l, f, d) -> tuple[Any, Any]:
     t = np.arange(256)
     found = [*i.tolist(), *u.tolist(), *l.tolist(), *f.tolist(), *d.tolist()]
@@ -209,6 +221,9 @@ CASES = [
              *np.repeat([r[3] + sum(int(v & 1) << i for i, v in enumerate(r))
                          for r in x.reshape(8, 8)], 8),
              *np.repeat(x.reshape(8, 8).max(1) * 10 + np.arange(8), 8), 64])),
+    Case("any_group", lambda: [X[:64].copy(), zeros(5)],
+         lambda x, y: (y, [x.sum(), *x.reshape(4, 16).sum(1)])),
+    Case("partitions", lambda: [X[:64].copy(), zeros(192)], partition_results),
     Case("vectors",
          lambda: [aligned(F[:128]), aligned(zeros(64, np.float32)), aligned(zeros(128, np.float32)),
                   zeros(128, np.uint8)],

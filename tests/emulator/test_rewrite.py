@@ -157,3 +157,14 @@ def test_ptx_is_translated_by_the_table_or_refused(text):
             translate(text, operands, 7)
     else:
         assert translate(text, operands, 7) == f"km_emu::ptx::{wanted}"
+
+
+def test_shared_memory_is_recognised_wherever_the_word_stands():
+    for text in (
+        "void f() { extern double __shared__ s[]; }",
+        "void f() { extern __shared__ double s[]; }",
+        "void f() { extern __align__(8) __shared__ double s[]; }",
+    ):
+        assert rewrite(text).text == "void f() { double* s = (double*)KM_EMU_DYNAMIC; }"
+    kept = "extern __shared__ int* p; extern int s[]; extern int f(int s[4]);"
+    assert rewrite(kept).text == kept

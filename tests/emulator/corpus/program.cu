@@ -88,6 +88,9 @@ int main(int argc, char** argv) {
   CHECK(cudaLaunchCooperativeKernel(neighbours, dim3(4), dim3(64), arguments));
   CHECK(cudaDeviceSynchronize());
   printf("neighbours %d %d\n", b[0], b[255]);
+  b[0] = 0;
+  CHECK(cudaLaunchCooperativeKernel((void*)neighbours, dim3(4), dim3(64), arguments, 0, NULL));
+  printf("again %d\n", b[0]);
   LAUNCH(say, 1, 32, 2);
   fill<<<1, 2048>>>(x.at, n, 0);
   printf("%s\n", cudaGetErrorName(cudaGetLastError()));

@@ -276,6 +276,33 @@ KERNEL void tiles(const int* x, int* out) {
   auto group = cg::coalesced_threads();
   if (group.thread_rank() == 0) atomicAdd(out + 192, (int)group.size());
 }
+__device__ int sum_of(cg::thread_group group, int* shared, int v) {
+  for (int by = group.size() / 2; by > 0; by /= 2) {
+    shared[group.thread_rank()] = v;
+    group.sync();
+    if ((int)group.thread_rank() < by) v += shared[group.thread_rank() + by];
+    group.sync();
+  }
+  return v;
+}
+KERNEL void any_group(const int* x, int* out) {
+  __shared__ int s[64];
+  auto block = cg::this_thread_block();
+  const int v = x[threadIdx.x], whole = sum_of(block, s, v);
+  if (threadIdx.x == 0) out[0] = whole;
+  auto part = cg::tiled_partition(block, 16);
+  const int some = sum_of(part, s + threadIdx.x / 16 * 16, v);
+  if (part.thread_rank() == 0) out[1 + threadIdx.x / 16] = some;
+}
+KERNEL void partitions(const int* x, int* out) {
+  auto warp = cg::tiled_partition<32>(cg::this_thread_block());
+  const int v = x[threadIdx.x], t = threadIdx.x;
+  auto half = cg::binary_partition(warp, v & 1);
+  out[t] = cg::reduce(half, v, cg::plus<int>());
+  out[64 + t] = half.thread_rank() * 100 + half.size();
+  auto alike = cg::labeled_partition(warp, v % 3);
+  out[128 + t] = alike.shfl(v, 0) + (int)alike.ballot(v > 50);
+}
 
 // ---- types and functions
 struct Pair { float key; int index; };

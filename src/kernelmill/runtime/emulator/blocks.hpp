@@ -136,7 +136,7 @@ inline Image image_of(const Body* body) {
   return image;
 }
 
-inline void begin(Block* b, Launch* launch, const Body* body, i64 number) {
+inline void begin(Block* b, Launch* launch, const Body* body, const Image& image, i64 number) {
   b->launch = launch;
   b->order = launch->schedule.order;
   b->body = body;
@@ -158,10 +158,7 @@ inline void begin(Block* b, Launch* launch, const Body* body, i64 number) {
   here.polled = nullptr;
   here.slow = b->slow = false;
   b->runnable.head = b->runnable.count = 0;
-  if (checks::always_slow) {
-    const Image image = image_of(body);
-    checks::begin_block(b, image.low, image.size);
-  }
+  checks::begin_block(b, image.low, image.size);
   if (b->permuted || checks::always_slow) go_slow(b, 0);
   b->place = here;
 }
@@ -250,10 +247,11 @@ inline void run_block(Block* b, Launch* launch) {
 inline void run_tickets(Work* work) {
   const Place outside = km_emu_here;
   Block* b = take_block(work->launch);
+  const Image image = checks::always_slow ? image_of(work->body) : Image();
   while (!b->abandoned && !stopped(work->launch)) {
     const i64 number = __atomic_fetch_add(&work->ticket, 1, __ATOMIC_RELAXED);
     if (number >= work->blocks) break;
-    begin(b, work->launch, work->body, number);
+    begin(b, work->launch, work->body, image, number);
     run_block(b, work->launch);
   }
   put_block(b);
@@ -272,7 +270,7 @@ struct Crowd {
   void add() {
     Block* b = take_block(work->launch);
     if (!b->local) b->local = array_of<char>(image.size + 1);
-    begin(b, work->launch, work->body, started++);
+    begin(b, work->launch, work->body, image, started++);
     blocks[live++] = b;
   }
   i64 pick(i64 last) {

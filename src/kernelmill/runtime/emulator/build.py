@@ -190,8 +190,8 @@ def _compile(request: Request, compiler: HostCompiler, march: str, directory: Pa
     for name, body in sources.files.items():
         (include / name).parent.mkdir(parents=True, exist_ok=True)
         (include / name).write_text(body, encoding="utf-8")
-    numbers = {} if request.program else _numbers(sources.kernels, request.expressions)
-    text = sources.text + _entries(numbers)
+    numbers = _numbers(sources.kernels, request.expressions)
+    text = sources.text + (_registered if request.program else _entries)(numbers)
     # The flags of kernels keep clang++ from linking a C++ library; host code may need one.
     library = ("-lstdc++",) if request.program and compiler.kind == "clang" else ()
     spin = _SPIN_FLAGS if sources.spins and not request.sanitize else ()
@@ -229,6 +229,15 @@ def _numbers(kernels: Sequence[KernelName], expressions: Sequence[str]) -> dict[
 
 def _entries(numbers: Mapping[str, int]) -> str:
     lines = [f"KM_EMU_KERNEL({number}, {name})\n" for name, number in numbers.items()]
+    return "".join(['#line 1 "kernels"\n', *lines])
+
+
+def _registered(numbers: Mapping[str, int]) -> str:
+    """Return what makes a program's kernels known by their addresses."""
+    lines = [
+        f"static km_emu::Registered km_emu_known_{number}({name}, km_emu::Entry<{name}>::run);\n"
+        for name, number in numbers.items()
+    ]
     return "".join(['#line 1 "kernels"\n', *lines])
 
 

@@ -36,6 +36,7 @@ struct Record {
 struct BlockRecord {
   u32 first_thread = 0;
   std::vector<Record> records;
+  RowRef start;  // nobody knows anything
   Region fixed, dynamic;
   std::unordered_map<const void*, KnowledgeRef> published;  // by atomics in shared memory
   std::vector<std::pair<u32, u32>> arrivals[barrier_count];

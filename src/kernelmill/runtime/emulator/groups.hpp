@@ -86,23 +86,51 @@ struct thread_block_tile : warp_part {
   static constexpr unsigned num_threads() { return N; }
 };
 
-// Lanes run independently, so the threads that are together are one.
+// Any lanes of a warp, in their order.
 struct coalesced_group {
-  static unsigned thread_rank() { return 0; }
-  static unsigned size() { return 1; }
-  static unsigned num_threads() { return 1; }
-  static void sync() {}
-  template <class T> static T shfl(const T& v, int) { return v; }
-  template <class T> static T shfl_up(const T& v, unsigned) { return v; }
-  template <class T> static T shfl_down(const T& v, unsigned) { return v; }
-  static int any(int test) { return test != 0; }
-  static int all(int test) { return test != 0; }
-  static unsigned ballot(int test) { return test != 0; }
+  unsigned lanes;
+  unsigned thread_rank() const { return (unsigned)__builtin_popcount(lanes & ((1u << KM_EMU_LANE) - 1)); }
+  unsigned size() const { return (unsigned)__builtin_popcount(lanes); }
+  unsigned num_threads() const { return size(); }
+  unsigned meta_group_rank() const { return 0; }
+  unsigned meta_group_size() const { return 1; }
+  void sync() const { __syncwarp(lanes); }
+  int lane_of(unsigned rank) const {
+    unsigned left = lanes;
+    for (; rank; rank--) left &= left - 1;
+    return left ? __builtin_ctz(left) : KM_EMU_LANE;
+  }
+  template <class T> T from(const T& v, int lane) const {
+    return by_words(v, [&](unsigned long long w) { return __shfl_sync(lanes, w, lane); });
+  }
+  template <class T> T shfl(const T& v, unsigned rank) const { return from(v, lane_of(rank)); }
+  template <class T> T shfl_up(const T& v, unsigned by) const {
+    return from(v, thread_rank() >= by ? lane_of(thread_rank() - by) : KM_EMU_LANE);
+  }
+  template <class T> T shfl_down(const T& v, unsigned by) const {
+    return from(v, thread_rank() + by < size() ? lane_of(thread_rank() + by) : KM_EMU_LANE);
+  }
+  int any(int test) const { return __any_sync(lanes, test); }
+  int all(int test) const { return __all_sync(lanes, test); }
+  unsigned ballot(int test) const {
+    const unsigned set = __ballot_sync(lanes, test);
+    unsigned packed = 0, at = 0;
+    for (unsigned left = lanes; left; left &= left - 1, at++) packed |= (set >> __builtin_ctz(left) & 1) << at;
+    return packed;
+  }
 };
 
 KM_EMU_INLINE thread_block this_thread_block() { return {}; }
 KM_EMU_INLINE grid_group this_grid() { return {}; }
-KM_EMU_INLINE coalesced_group coalesced_threads() { return {}; }
+// Lanes run independently, so the threads that are together are one.
+KM_EMU_INLINE coalesced_group coalesced_threads() { return coalesced_group{1u << KM_EMU_LANE}; }
+template <class G> KM_EMU_INLINE coalesced_group binary_partition(const G& group, bool test) {
+  const unsigned set = __ballot_sync(group.lanes, test);
+  return coalesced_group{test ? set : group.lanes & ~set};
+}
+template <class G, class T> KM_EMU_INLINE coalesced_group labeled_partition(const G& group, T label) {
+  return coalesced_group{__match_any_sync(group.lanes, label)};
+}
 KM_EMU_INLINE warp_part part_of(unsigned count) {
   const unsigned all = count == 32 ? ~0u : (1u << count) - 1;
   return warp_part{all << ((unsigned)KM_EMU_LANE & ~(count - 1)), count};

@@ -21,6 +21,7 @@ enum cudaError {
   cudaErrorMemoryAllocation = 2,
   cudaErrorInvalidConfiguration = 9,
   cudaErrorInvalidDevice = 101,
+  cudaErrorInvalidDeviceFunction = 98,
   cudaErrorNoDevice = 100,
   cudaErrorNotReady = 600,
   cudaErrorPeerAccessAlreadyEnabled = 704,
@@ -65,6 +66,13 @@ enum cudaDeviceAttr {
   cudaDevAttrConcurrentManagedAccess = 89,
   cudaDevAttrCooperativeLaunch = 95,
   cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
+};
+enum cudaLimit {
+  cudaLimitStackSize,
+  cudaLimitPrintfFifoSize,
+  cudaLimitMallocHeapSize,
+  cudaLimitDevRuntimeSyncDepth,
+  cudaLimitDevRuntimePendingLaunchCount
 };
 enum cudaComputeMode { cudaComputeModeDefault, cudaComputeModeExclusive, cudaComputeModeProhibited };
 constexpr unsigned cudaStreamDefault = 0, cudaStreamNonBlocking = 1;
@@ -126,18 +134,18 @@ struct Shape {
   void* stream;
   Shape(dim3 g, dim3 b, size_t s = 0, const void* on = nullptr) : grid(g), block(b), shared(s), stream((void*)on) {}
 };
-template <class K, class... A>
-void launch_as(Shape shape, bool cooperative, K&& kernel, A... arguments) {
-  if (broken) return;
-  Launch record = *km_emu_defaults();
+// Makes the record of a launch; false where no GPU would take it.
+inline bool prepare(Launch& record, const Shape& shape, bool cooperative) {
+  if (broken) return false;
+  record = *km_emu_defaults();
   record.grid = shape.grid, record.block = shape.block;
   record.shared = (u32)shape.shared;
   record.cooperative = cooperative;
-  if (shape.shared > shared_limit || shape.block.z > 64 || shape.grid.y > 65535 || shape.grid.z > 65535) {
-    keep(cudaErrorInvalidConfiguration);
-    return;
-  }
-  start(record, [kernel, arguments...]() { kernel(arguments...); });
+  if (shape.shared <= shared_limit && shape.block.z <= 64 && shape.grid.y <= 65535 && shape.grid.z <= 65535) return true;
+  keep(cudaErrorInvalidConfiguration);
+  return false;
+}
+inline void conclude(const Launch& record, const Shape& shape) {
   if (record.status == fine) return;
   const bool refused = record.status == misused && (usize)shape.block.x * shape.block.y * shape.block.z > 1024;
   if (refused || (u64)shape.block.x * shape.block.y * shape.block.z * shape.grid.x * shape.grid.y * shape.grid.z == 0) {
@@ -150,8 +158,36 @@ void launch_as(Shape shape, bool cooperative, K&& kernel, A... arguments) {
   keep(broken);
 }
 template <class K, class... A>
+void launch_as(Shape shape, bool cooperative, K&& kernel, A... arguments) {
+  Launch record;
+  if (!prepare(record, shape, cooperative)) return;
+  start(record, [kernel, arguments...]() { kernel(arguments...); });
+  conclude(record, shape);
+}
+template <class K, class... A>
 void launch(Shape shape, K&& kernel, A... arguments) {
   launch_as(shape, false, kernel, arguments...);
+}
+
+// Kernels by their address, for launches that have lost their types: `cudaLaunchKernel((void*)kernel, ...)`.
+struct Registered {
+  const void* kernel;
+  void (*run)(Launch*, void**);
+  Registered* next;
+  static inline Registered* first = nullptr;
+  template <class K>
+  Registered(K* k, void (*starter)(Launch*, void**)) : kernel((const void*)k), run(starter), next(first) {
+    first = this;
+  }
+};
+inline cudaError_t launch_registered(const void* kernel, Shape shape, bool cooperative, void** arguments) {
+  for (const Registered* found = Registered::first; found; found = found->next) {
+    if (found->kernel != kernel) continue;
+    Launch record;
+    if (prepare(record, shape, cooperative)) found->run(&record, arguments), conclude(record, shape);
+    return last_error;
+  }
+  return keep(cudaErrorInvalidDeviceFunction);
 }
 
 template <class T> using bare_of = typename bare<T>::type;
@@ -261,6 +297,7 @@ inline const char* cudaGetErrorName(cudaError_t error) {
     case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
     case cudaErrorInvalidConfiguration: return "cudaErrorInvalidConfiguration";
     case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
+    case cudaErrorInvalidDeviceFunction: return "cudaErrorInvalidDeviceFunction";
     case cudaErrorNoDevice: return "cudaErrorNoDevice";
     case cudaErrorPeerAccessAlreadyEnabled: return "cudaErrorPeerAccessAlreadyEnabled";
     case cudaErrorNotReady: return "cudaErrorNotReady";
@@ -277,6 +314,7 @@ inline const char* cudaGetErrorString(cudaError_t error) {
     case cudaErrorMemoryAllocation: return "out of memory";
     case cudaErrorInvalidConfiguration: return "invalid configuration argument";
     case cudaErrorInvalidDevice: return "invalid device ordinal";
+    case cudaErrorInvalidDeviceFunction: return "invalid device function";
     case cudaErrorNoDevice: return "no CUDA-capable device is detected";
     case cudaErrorPeerAccessAlreadyEnabled: return "peer access is already enabled";
     case cudaErrorNotReady: return "device not ready";
@@ -429,6 +467,14 @@ cudaError_t cudaLaunchCooperativeKernel(void (*kernel)(P...), dim3 grid, dim3 bl
   km_emu::launch_packed(kernel, km_emu::Shape(grid, block, shared, stream), true, arguments,
                         typename km_emu::CountPlaces<(int)sizeof...(P)>::type());
   return km_emu::last_error;
+}
+inline cudaError_t cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** arguments, size_t shared = 0,
+                                    cudaStream_t stream = nullptr) {
+  return km_emu::launch_registered(kernel, km_emu::Shape(grid, block, shared, stream), false, arguments);
+}
+inline cudaError_t cudaLaunchCooperativeKernel(const void* kernel, dim3 grid, dim3 block, void** arguments,
+                                               size_t shared = 0, cudaStream_t stream = nullptr) {
+  return km_emu::launch_registered(kernel, km_emu::Shape(grid, block, shared, stream), true, arguments);
 }
 template <class F> cudaError_t cudaFuncSetAttribute(F, cudaFuncAttribute, int bytes) {
   return bytes <= km_emu::shared_limit ? cudaSuccess : km_emu::keep(cudaErrorInvalidValue);

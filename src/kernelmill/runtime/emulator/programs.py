@@ -80,7 +80,7 @@ def run_program(
     """
     source = Path(path)
     try:
-        text = source.read_text(encoding="utf-8")
+        text = source.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise ArgumentError(f"cannot read {source}: {error.strerror}") from error
     found = options.include_dirs if options else ()

@@ -245,14 +245,15 @@ class _Writer:
 
     def external(self, at: int) -> int:
         """Make `extern __shared__ T x[]` a pointer."""
-        shared = skip_blank(self.found, at + 1)
-        if self.found[shared : shared + 1] != ["__shared__"]:
+        end = at
+        while end < len(self.found) and self.found[end] not in (";", "{", "(", "="):
+            end += 1
+            if end < len(self.found) and self.found[end] == "(" and "[" not in self.found[at:end]:
+                end = closing(self.found, end) + 1  # of an alignment
+        declared = [t for t in self.found[at + 1 : end] if t != "__shared__"]
+        if "__shared__" not in self.found[at:end] or "[" not in declared:
             self.out.append("extern")
             return at + 1
-        end = shared
-        while self.found[end] != ";":
-            end += 1
-        declared = self.found[shared + 1 : end]
         bracket = declared.index("[")
         name_at = max(i for i in range(bracket) if not is_blank(declared[i]))
         name, rest = declared[name_at], "".join(declared[closing(declared, bracket) + 1 :]).strip()

@@ -15,7 +15,6 @@ constexpr int most_reports = 20, quiet_rounds = 300;
 
 inline Record* self;  // of the thread that runs; null while the runtime works
 inline Arrays arrays;
-inline std::unordered_map<Block*, BlockRecord*> blocks;
 inline FILE* output;
 inline int reports;
 inline bool strict;
@@ -229,7 +228,7 @@ inline void fence() {
 
 // ---- what the runtime tells -----------------------------------------------------------------------------------------------------
 
-inline BlockRecord& own(Block* b) { return *blocks[b]; }
+inline BlockRecord& own(Block* b) { return *(BlockRecord*)b->watched; }
 inline void run(Block* b, u32 rank) { self = b && rank != nobody ? &own(b).records[rank] : nullptr; }
 inline void start(Block*, u32) {}
 
@@ -347,7 +346,7 @@ inline void allocated(void* at, usize bytes, const char* name) {
 inline void freed(void* at) {
   const auto it = arrays.regions.find((char*)at);
   if (it != arrays.regions.end()) it->second->freed = true;
-  arrays.recent = nullptr;
+  arrays.forget();
 }
 inline void written(const void* at, usize bytes) {
   auto it = arrays.regions.upper_bound((char*)at);
@@ -401,8 +400,13 @@ inline void begin_launch(Launch* launch, const Body* body) {
   self = nullptr;
 }
 inline void begin_block(Block* b, char* shared, usize shared_bytes) {
-  BlockRecord*& mine = blocks[b];
-  if (!mine) mine = new BlockRecord, mine->records.resize(b->count);
+  if (!b->watched) {
+    BlockRecord* made = new BlockRecord;
+    made->records.resize(b->count);
+    made->start = std::make_shared<Row>(b->count, 0);
+    b->watched = made;
+  }
+  BlockRecord* mine = &own(b);
   if (mine->fixed.low != shared || mine->fixed.size() != shared_bytes)
     mine->fixed.cover(shared, shared_bytes, "static shared memory", static_shared, true);
   if (mine->dynamic.low != b->dynamic || mine->dynamic.size() != b->launch->shared)
@@ -412,19 +416,18 @@ inline void begin_block(Block* b, char* shared, usize shared_bytes) {
   mine->published.clear();
   for (auto& arrivals : mine->arrivals) arrivals.clear();
   mine->first_thread = launch_first + (u32)b->number * b->count;
-  RowRef row = std::make_shared<Row>(b->count, 0);
   for (u32 i = 0; i < b->count; i++) {
     Record& k = mine->records[i];
-    k = Record();
-    k.thread = mine->first_thread + i, k.rank = i, k.block_number = (u32)b->number;
-    k.block = b, k.own = mine, k.row = row;
+    k.thread = mine->first_thread + i, k.clock = 1, k.rank = i, k.block_number = (u32)b->number;
+    k.block = b, k.own = mine, k.knows_warp = false;
+    if (k.row != mine->start) k.row = mine->start;
+    for (KnowledgeRef* known : {&k.others, &k.fenced, &k.pending, &k.recent})
+      if (*known) *known = nullptr;
   }
 }
 inline void drop_block(Block* b) {
-  const auto it = blocks.find(b);
-  if (it == blocks.end()) return;
-  delete it->second;
-  blocks.erase(it);
+  delete (BlockRecord*)b->watched;
+  b->watched = nullptr;
 }
 
 }  // namespace km_emu::checks

@@ -60,12 +60,21 @@ struct Region {
     cells = finer, cell_bytes = bytes, shift = 0;
   }
   void mark_written(usize at, usize bytes) {
+    if (!(at & 3) && bytes == 4) {
+      written[at >> 2] = 15;
+      return;
+    }
     for (; bytes && (at & 3); at++, bytes--) written[at >> 2] |= (u8)(1u << (at & 3));
     memset(written + (at >> 2), 15, bytes >> 2);
     at += bytes & ~(usize)3;
     for (bytes &= 3; bytes; at++, bytes--) written[at >> 2] |= (u8)(1u << (at & 3));
   }
   bool is_written(usize at, usize bytes) const {
+    if (!((at | bytes) & 3)) {
+      for (usize i = at >> 2; i < (at + bytes) >> 2; i++)
+        if (written[i] != 15) return false;
+      return true;
+    }
     for (usize i = at; i < at + bytes; i++)
       if (!(written[i >> 2] >> (i & 3) & 1)) return false;
     return true;
@@ -82,7 +91,14 @@ struct Arrays {
   std::map<char*, Region*> regions;  // by their first address
   std::vector<Region*> module_parts;
   std::vector<Symbol> shared_symbols, module_symbols;
-  Region* recent = nullptr;
+  static constexpr int remembered = 4;
+  Region* recent[remembered] = {};
+  int oldest = 0;
+
+  void forget() {
+    for (Region*& r : recent) r = nullptr;
+  }
+  Region* remember(Region* r) { return recent[oldest++ % remembered] = r; }
 
   void add(char* from, usize bytes, const char* name, bool tracks) {
     for (auto it = regions.begin(); it != regions.end();) {
@@ -95,20 +111,21 @@ struct Arrays {
         ++it;
       }
     }
-    recent = nullptr;
+    forget();
     Region* made = new Region;
     made->cover(from, bytes, name, global_memory, tracks);
     regions[from] = made;
   }
   Region* at(char* p) {
-    if (recent && recent->contains(p)) return recent;
+    for (Region* r : recent)
+      if (r && r->contains(p)) return r;
     auto it = regions.upper_bound(p);
     if (it != regions.begin()) {
       Region* r = (--it)->second;
-      if (r->contains(p) && !r->freed) return recent = r;
+      if (r->contains(p) && !r->freed) return remember(r);
     }
     for (Region* r : module_parts)
-      if (r->contains(p)) return recent = r;
+      if (r->contains(p)) return remember(r);
     return nullptr;
   }
   static const Symbol* symbol_at(const std::vector<Symbol>& symbols, usize at) {

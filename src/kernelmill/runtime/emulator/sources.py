@@ -141,7 +141,9 @@ class _Reached:
             path = self._find(name, place)
             if path is not None:
                 key = self._keys.setdefault(path, f"{_DISK}/{len(self._keys)}_{path.name}")
-                self._add(key, str(path), path.read_text(encoding="utf-8"), path.parent)
+                self._add(
+                    key, str(path), path.read_text(encoding="utf-8", errors="replace"), path.parent
+                )
             elif name in _HEAVY or (name not in _LIGHT and not (SHIMS / name).is_file()):
                 self.heavy = True
 

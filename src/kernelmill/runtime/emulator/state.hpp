@@ -83,7 +83,8 @@ struct Block {
   char* local;  // the thread-local variables of the kernel's module, while another block runs
   Place place;
   u64 random;
-  Block* next;  // in the list of spare blocks
+  Block* next;    // in the list of spare blocks
+  void* watched;  // what the sanitizer knows of it
 
   u32 pick(u32 below) {
     random ^= random << 13;
