@@ -123,8 +123,8 @@ def spread_of(
     packet = _packet(inputs, max(states)) if "tree" not in orders else 1
     unroll = _unroll(packet, inputs, max(states))
     if "tree" in orders:
-        team = _WARP if length <= CHUNK else _SHARING
-    elif orders[0] == "ordered":
+        return _tree(layout, orders, unroll, multiprocessors)
+    if orders[0] == "ordered":
         team = _ordered_team(rows, length, multiprocessors)
     else:
         team = _team(rows, -(-length // packet), unroll, multiprocessors)
@@ -135,6 +135,20 @@ def spread_of(
         loops = "one" if alone else "several" if most <= _MOST_RECORDS else "blocks"
     threads = _SHARING if loops == "teams" else team
     return Spread(loops, orders, threads, team, packet, unroll, layout.form == "runs")
+
+
+def _tree(
+    layout: ReductionLayout, orders: tuple[Order, ...], unroll: int, multiprocessors: int
+) -> Spread:
+    """Return the loops in the order of the tree: a warp for each chunk, spread far apart."""
+    rows, length = _rows(layout)
+    nested = layout.form == "runs"
+    if length <= CHUNK:
+        return Spread("teams", orders, _SHARING, _WARP, 1, unroll, nested)
+    chunks, threads = rows * -(-length // CHUNK), _SHARING
+    while threads > _WARP and chunks * _WARP < multiprocessors * threads:
+        threads //= 2
+    return Spread("blocks", orders, threads, threads, 1, unroll, nested)
 
 
 def _few(

@@ -191,19 +191,36 @@ struct rows : Pass {
   static KM_INL void halve_all(const bank& fold, state (&acc)[2], int lane, i64 n, indices<J...>) {
     (halve<J>(fold, acc, lane, n), ...);
   }
-  // The result of a chunk, for which a whole warp calls, in lane 0.
+  template <int N>
+  static KM_INL void feed_each(const bank& fold, state (&acc)[2], const batch<state, N>& some, bool seed) {
+    KM_UNROLL_ALL for (int u = 0; u < N; u++) feed_all(fold, acc, some.item[u], u, seed, typename Pass::every_fold());
+  }
+  // The result of a chunk, for which a whole warp calls, in lane 0.  While some elements are folded, the next ones are under
+  // way; batches are of even length, so that each begins with the first lane of a thread.
   static KM_INL state chunk_of(const call& c, const Map& map, const bank& fold, const place& row, i64 low, i64 high) {
-    constexpr int many = 16;
+    constexpr int many = sizeof(state) <= 4 ? 32 : sizeof(state) <= 8 ? 16 : 8, few = 8;
     const int lane = (int)lane_id();
     state acc[2];
     bool seed = true;
     i64 i = low + lane;
-    _Pragma("unroll 1") for (; i + (many - 1) * warp_size < high; i += many * warp_size) {
-      const auto some = Pass::template elements<Nested, 1, many>(c, map, row, i, warp_size);
-      KM_UNROLL_ALL for (int u = 0; u < many; u++) feed_all(fold, acc, some.item[u], u, seed, typename Pass::every_fold());
+    if (i + (many - 1) * warp_size < high) {
+      auto some = Pass::template elements<Nested, 1, many>(c, map, row, i, warp_size);
+      bool more;
+      do {
+        i += many * warp_size;
+        more = i + (many - 1) * warp_size < high;
+        auto next = some;
+        if (more) next = Pass::template elements<Nested, 1, many>(c, map, row, i, warp_size);
+        feed_each<many>(fold, acc, some, seed);
+        some = next;
+        seed = false;
+      } while (more);
+    }
+    _Pragma("unroll 1") for (; i + (few - 1) * warp_size < high; i += few * warp_size) {
+      feed_each<few>(fold, acc, Pass::template elements<Nested, 1, few>(c, map, row, i, warp_size), seed);
       seed = false;
     }
-    KM_UNROLL_ALL for (int u = 0; u < many; u++) {
+    KM_UNROLL_ALL for (int u = 0; u < few - 1; u++) {
       if (i + u * warp_size < high) {
         const auto one = Pass::template elements<Nested, 1, 1>(c, map, row, i + u * warp_size, 1);
         feed_all(fold, acc, one.item[0], u, seed, typename Pass::every_fold());
