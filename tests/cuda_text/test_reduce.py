@@ -16,6 +16,7 @@ from kernelmill.errors import ArgumentError
 from kernelmill.runtime import devices
 from kernelmill.runtime.backend import Kernel
 from kernelmill.runtime.cuda import device_headers
+from kernelmill.runtime.emulator import Schedule, scheduled
 from kernelmill.toolchain.nvrtc import compile_cuda
 
 pytest.importorskip("cuda.bindings", reason="needs the extra cuda13 or cuda12")
@@ -247,6 +248,22 @@ def test_values_on_the_emulator():
                                 strict=True):  # fmt: skip
             same(found, exact)
     assert emulator.multiprocessors != 132
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((70_001,), None), ((2, 40_000), 1), ((3000, 40), 0), ((20_000, 3), 0)]
+)
+def test_the_same_bits_however_blocks_and_threads_take_turns(shape, axis):
+    """Parts are handed over right whoever comes first: counters, tags and shared memory."""
+    x = filled(shape, "f4", 1)
+    with km.Device("emulator"):
+        plan = km.reduce.plan(x, axis=axis)
+        first = plan(x)
+        for order, seed, blocks in (("reversed", 0, 0), ("reversed", 0, 16), ("random", 1, 16),
+                                    ("random", 2, 5), ("random", 3, 2)):  # fmt: skip
+            with scheduled(Schedule(order, seed, blocks)):
+                same(plan(x), first)
+    np.testing.assert_allclose(first, x.sum(axis=axis, dtype="f8"), rtol=1e-4, atol=1e-2)
 
 
 def test_a_spread_is_a_value():
