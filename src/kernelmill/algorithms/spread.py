@@ -115,7 +115,7 @@ def spread_of(
             unroll = _unroll(packet, inputs, states[0])
             if _SHARING * packet * states[0] <= _EXCHANGED:
                 return Spread("narrow", orders, _SHARING, 1, packet, unroll, nested=False)
-        return _columns(layout, inputs, max(states), orders)
+        return _columns(layout, inputs, max(states), orders, multiprocessors)
     few = _few(layout, inputs, max(states), orders, multiprocessors)
     if few is not None:
         return few
@@ -248,7 +248,9 @@ def _columns(
     inputs: Sequence[tuple[int, Access]],
     state: int,
     orders: tuple[Order, ...],
+    multiprocessors: int,
 ) -> Spread:
+    """Return the loops over columns: as many side by side as still fill the chip."""
     extent = layout.shape[-1]
     packet = min(_packet(inputs, state), 4)
     if "tree" in orders and state > 8:  # noqa: PLR2004 - 64 lanes of more would not fit a thread
@@ -262,6 +264,9 @@ def _columns(
     while threads > 1 and threads * packet * state > _EXCHANGED:
         threads //= 2
     across = min(across, threads)
+    outside = math.prod(layout.shape[: layout.kept]) * extent // packet
+    while across < threads and "tree" not in orders and outside >= 16 * multiprocessors * across:
+        across *= 2
     nested = len(layout.shape) - layout.kept > 2  # noqa: PLR2004 - one reduced, and the columns
     return Spread("columns", orders, threads, across, packet, 4, nested)
 
