@@ -1,6 +1,6 @@
 // reduce.hpp - one pass over the inputs, one or several folds, any axes: which elements make a
-// chunk, tasks, results. The order inside a chunk is in reduce_tree.hpp and reduce_ordered.hpp, the
-// well-known folds are in fold.hpp.
+// chunk, tasks, results. The order inside a chunk is in reduce_tree.hpp and reduce_ordered.hpp, how
+// columns and runs are read in files of their own, the well-known folds in fold.hpp.
 //
 //   km::reduce<km::form, Map, km::in<km::arg<T, pattern>...>, km::folds<F...>>
 //       ::run(call, map, F...);
@@ -14,8 +14,10 @@
 // Workspace: with m reduced elements a result and c = ceil(m / 16384) > 1, the sum over the folds
 // of round_up_64(results * c * sizeof(acc)) bytes, aligned to 64; otherwise none.
 #pragma once
+#include "reduce_columns.hpp"
 #include "reduce_ordered.hpp"
 #include "reduce_packed.hpp"
+#include "reduce_runs.hpp"
 
 namespace km {
 
@@ -28,36 +30,50 @@ template <class... F> struct folds {};
 
 constexpr i64 kept_shift = 8, task_elements_reduced = 32768, piece_elements = 4096,
               rows_at_once = 64;
-// Accumulators of one fold over a block of columns, all lanes side by side.
-constexpr i64 lane_bytes = 32768;
-// One row of accumulators where the tree is walked depth first.  Long rows keep the processor's own
-// prefetching at work; several folds read the rows again, from the second-level cache.
-constexpr i64 row_bytes(int folds) { return folds == 1 ? 32768 : 4096; }
-constexpr i64 rows_deep = 10, columns_deep = 256;
+// Accumulators of all folds over a block of columns, lanes side by side, and over sequences side by
+// side, which leave room for the elements in the first-level cache.
+constexpr i64 lane_bytes = 65536, ordered_bytes = 32768, beside_bytes = 8192;
+// A row of accumulators where a block is too wide for that and its tree is walked depth first.
+// Long rows keep the processor's own prefetching at work; several folds read the rows again, from
+// the second-level cache.
+constexpr i64 row_bytes(bool one) { return one ? 16384 : 4096; }
+constexpr i64 rows_deep = 17, page_bytes = 4096;
 KM_INL i64 round_up_64(i64 bytes) { return (bytes + 63) & ~i64(63); }
 
 // The tree of one fold and how many columns it takes at once.
+template <bool Commutative, int Form, class Map, int K, int N, class F, class... I> struct tree_of;
+template <class Map, int K, int N, class F, class... I>
+struct tree_of<true, rows, Map, K, N, F, I...> : lane_tree<Map, K, N, F, I...> {};
+template <class Map, int K, int N, class F, class... I>
+struct tree_of<true, runs, Map, K, N, F, I...> : run_tree<Map, K, N, F, I...> {};
+template <class Map, int K, int N, class F, class... I>
+struct tree_of<true, columns, Map, K, N, F, I...> : column_tree<Map, K, N, F, I...> {};
+template <int Form, class Map, int K, int N, class F, class... I>
+struct tree_of<false, Form, Map, K, N, F, I...> : ordered_tree<Map, K, N, F, I...> {};
+
 template <int Form, class Map, int K, int N, class F, class... I> struct fold_state {
   typedef typename F::acc A;
-  typedef tree_of<F::ordered, Map, K, N, F, I...> tree;
-  static constexpr i64 size = (i64)sizeof(A);
+  typedef tree_of<!F::ordered, Form, Map, K, N, F, I...> tree;
+  static constexpr i64 size = (i64)sizeof(A), one = tree::slots * size * N;
   static constexpr i64 wide =
-      Form == columns ? larger(lane_bytes / (tree::slots * size), i64(8)) : 1;
-  static constexpr i64 deep = Form == columns ? larger(row_bytes(N) / size, i64(16)) : 1;
+      Form == columns ? larger((F::ordered ? ordered_bytes : lane_bytes) / one, i64(8))
+      : Form == runs  ? clamp(beside_bytes / one, 1, rows_at_once)
+                      : 1;
+  static constexpr i64 deep = larger(row_bytes(N == 1 && Map::plain) / size, i64(16));
   static constexpr i64 wide_bytes = (tree::slots * wide * size + 63) / 64 * 64,
                        deep_bytes = rows_deep * deep * size;
 };
 
 template <class F>
-KM_HOT void store_results(const F& fold, const typename F::acc* acc, i64 n, char* to, i64 stride) {
+KM_LOOP void store_results(const F& fold, const typename F::acc* acc, i64 n, char* to, i64 stride) {
   const F f = fold;
   for (i64 j = 0; j < n; j++) element<typename F::out>::store(to + j * stride, f.finish(acc[j]));
 }
 
 // Adjacent pairs over `count` rows of `width` accumulators; the result is in row 0.
 template <int Form, class Tree, class F>
-KM_COLD void join_chunks(const F& f, typename F::acc* acc, i64 count,
-                         [[maybe_unused]] i64 width) {
+KM_DRIVER void join_chunks(const F& f, typename F::acc* acc, i64 count,
+                           [[maybe_unused]] i64 width) {
   for (i64 step = 1; step < count; step *= 2)
     for (i64 i = 0; i + step < count; i += 2 * step)
       if constexpr (Form == columns)
@@ -77,11 +93,17 @@ struct reduction<Form, Map, in<I...>, folds<F...>, indices<K...>> {
                        operands = inputs + outputs;
   template <int J, class G> using state = fold_state<Form, Map, J, outputs, G, I...>;
 
+  static constexpr bool commutative = (!F::ordered && ...);
+  static constexpr bool whole_rows = Form == rows && commutative,
+                        beside = Form == runs && commutative,
+                        blocks_of_columns = Form == columns && commutative;
   // Accumulators of one block: of all folds side by side, or of one fold after the other where the
   // trees are deep.
   static constexpr i64 together = (state<K, F>::wide_bytes + ...);
-  static constexpr i64 memory =
-      Form == columns ? larger(together, max_of(state<K, F>::deep_bytes...)) : together;
+  static constexpr i64 apart = max_of(state<K, F>::deep_bytes...);
+  static constexpr i64 memory = blocks_of_columns ? larger(together, apart) + page_bytes : together;
+  static constexpr i64 widest = min_of(state<K, F>::wide...),
+                       deepest = min_of(state<K, F>::deep...);
   static constexpr i64 fewest_lanes = min_of(sizeof(typename F::acc) <= 4 ? 64 : 32 ...);
   template <int J> static constexpr i64 offset() {
     constexpr i64 bytes[] = {state<K, F>::wide_bytes...};
@@ -89,11 +111,6 @@ struct reduction<Form, Map, in<I...>, folds<F...>, indices<K...>> {
     for (int k = 0; k < J; k++) sum += bytes[k];
     return sum;
   }
-  static constexpr i64 largest = max_of(sizeof(typename F::acc)...),
-                       gathered_bytes = larger(i64(131072), (chunk_elements + 48) * largest);
-  static constexpr bool whole_rows = Form == rows && (!F::ordered && ...);
-  // Runs are gathered into one sequence, a chunk at a time.
-  static constexpr bool gathers = Form == runs && (!F::ordered && ...) && largest <= 16;
   // Folds over the same elements that can share each load.
   static constexpr bool packed() {
     if constexpr (whole_rows && outputs > 1)
@@ -112,7 +129,7 @@ struct reduction<Form, Map, in<I...>, folds<F...>, indices<K...>> {
     bool deep;
     char* parts[outputs];
 
-    KM_COLD Job(const Call* c, const Map& m, const F&... f)
+    KM_DRIVER Job(const Call* c, const Map& m, const F&... f)
         : fold_slot<K, F>{f}..., call(c), map(m) {
       kept = (int)(c->flags >> kept_shift & 255);
       last = c->ndim - (Form == columns ? 2 : 1);
@@ -121,18 +138,18 @@ struct reduction<Form, Map, in<I...>, folds<F...>, indices<K...>> {
       columns_kept = Form == columns ? c->shape[last + 1] : 1;
       chunks = ceil_div(elements, chunk_elements);
       width = 1;
-      deep = Form == columns && columns_kept >= columns_deep && (!F::ordered && ...);
-      if (Form == columns) {  // narrower blocks when there would be too few of them for the threads
-        width = columns_kept;
-        ((width = smaller(width, deep ? state<K, F>::deep : state<K, F>::wide)), ...);
-        i64 share = ceil_div(columns_kept * rows_kept * chunks, 4 * c->threads);
-        if (c->threads > 1) width = smaller(width, larger(i64(16), (share + 15) & ~i64(15)));
-      }
-      blocks = ceil_div(columns_kept, width);
       for (int k = 0; k < operands; k++) {
         down[k] = c->operands[k].strides[last];
         s[k] = c->operands[k].strides[c->ndim - 1];
       }
+      deep = blocks_of_columns &&
+             (columns_kept > widest || (elements <= fewest_lanes && !adjoin(columns_kept)));
+      if (Form == columns) {  // narrower blocks when there would be too few of them for the threads
+        width = smaller(columns_kept, deep ? deepest : widest);
+        i64 share = ceil_div(columns_kept * rows_kept * chunks, 4 * c->threads);
+        if (c->threads > 1) width = smaller(width, larger(i64(16), (share + 15) & ~i64(15)));
+      }
+      blocks = ceil_div(columns_kept, width);
       group = larger(i64(1), task_elements_reduced / (smaller(elements, chunk_elements) * width));
       char* next = (char*)c->workspace;
       const i64 size[] = {(i64)sizeof(typename F::acc)...};
@@ -185,8 +202,9 @@ struct reduction<Form, Map, in<I...>, folds<F...>, indices<K...>> {
         feed(trees, at - low, n, w, p);
       }
     }
-    // Element i of the sequence: for all inputs, where its first column lies.
-    KM_COLD void locate(i64 i, char* const* base, char** p) const {
+    // Element i of the sequence: for all inputs, where its first column lies.  Returns how many
+    // elements follow along the innermost dimension, with itself.
+    KM_DRIVER i64 locate(i64 i, char* const* base, char** p) const {
       for (int k = 0; k < operands; k++) p[k] = base[k];
       i64 extent = call->shape[last];
       if (last > kept) {
@@ -194,54 +212,7 @@ struct reduction<Form, Map, in<I...>, folds<F...>, indices<K...>> {
         i %= extent;
       }
       for (int k = 0; k < inputs; k++) p[k] += i * down[k];
-    }
-    // Node (j, step) of a chunk's tree: the lanes j, j + step, j + 2 step ... combined, into acc.
-    // Depth first and four children at a time, so that many columns need a few rows of accumulators
-    // only.
-    template <int J, class G>
-    KM_COLD void descend(typename G::acc* acc, i64 low, i64 n, i64 j, i64 step, i64 w,
-                         char* const* base) const {
-      typedef typename state<J, G>::tree tree;
-      const G& f = fold<J, G>();
-      char* p[4][operands];
-      int levels =
-          63 - __builtin_clzll((u64)(2 * smaller(n, tree::L) - 1));  // of pairs, over all lanes
-      i64 children = 0, next = step == 1 && levels % 2 ? 2 : 4;      // fours at the elements
-      if (step == tree::L) {                                         // one lane, from left to right
-        for (i64 i = j; i < n; i += children * tree::L) {
-          children = i > j && i + 3 * tree::L < n ? 4 : 1;
-          for (i64 k = 0; k < children; k++) locate(low + i + k * tree::L, base, p[k]);
-          if (children == 4)
-            tree::combine_four(map, f, acc, w, true, p[0], p[1], p[2], p[3], s);
-          else
-            tree::combine(map, f, acc, w, i == j, p[0], s);
-        }
-        return;
-      }
-      if (next == 4 && j + 4 * step >= smaller(n, tree::L) &&
-          (tree::direct || j + tree::L >= n)) {  // the children are lanes, mostly single elements
-        do {
-          i64 lane = j + children * step;
-          if (lane + tree::L < n) {
-            p[children][0] = (char*)(acc + children * w);
-            descend<J, G>(acc + children * w, low, n, lane, tree::L, w, base);
-          } else {
-            locate(low + lane, base, p[children]);
-          }
-        } while (++children < 4 && j + children * step < smaller(n, tree::L));
-        if (children == 4)
-          return tree::combine_four(map, f, acc, w, false, p[0], p[1], p[2], p[3], s);
-        tree::combine(map, f, acc, w, true, p[0], s);
-        if (children > 2) tree::combine(map, f, acc, w, false, p[2], s);
-        if (children > 1) tree::combine(map, f, acc, w, false, p[1], s);
-        return;
-      }
-      for (; children < next && j + children * step < smaller(n, tree::L); children++)
-        descend<J, G>(acc + children * w, low, n, j + children * step, next * step, w, base);
-      if (children == 4) return tree::join_four(f, acc, w);
-      for (i64 half = next / 2; half > 0; half /= 2)
-        for (i64 k = 0; k < half && k + half < children; k++)
-          tree::pair(f, acc + k * w, acc + (k + half) * w, w);
+      return extent - i;
     }
     template <int J, class G>
     KM_INL void keep(const typename G::acc* acc, i64 row, i64 chunk, i64 column, i64 w,
@@ -257,32 +228,129 @@ struct reduction<Form, Map, in<I...>, folds<F...>, indices<K...>> {
       state<J, G>::tree::close(fold<J, G>(), acc<J, G>(trees), n, w);
       keep<J, G>(acc<J, G>(trees), row, chunk, column, w, to);
     }
-    // A short chunk whose rows adjoin: the elements are read straight into the second level of the
-    // tree.
+
+    // Elements q ... q + n - 1 of a chunk, q a multiple of the lanes: rounds of as many elements as
+    // there are lanes, some at once, as long as the rows of each of them adjoin.
     template <int J, class G>
-    KM_INL void short_chunk(char* trees, i64 row, i64 chunk, i64 column, i64 n, i64 w,
-                            char* const* p) const {
+    KM_DRIVER void fold_rounds(typename G::acc* acc, i64 low, i64 q, i64 n, i64 w,
+                               char* const* base) const {
       typedef typename state<J, G>::tree tree;
-      if constexpr (tree::paneled) {
-        if (w >= tree::panel) {
-          tree::panels(fold<J, G>(), acc<J, G>(trees), n, w, p[0], down[0]);
-          return keep<J, G>(acc<J, G>(trees), row, chunk, column, w, p[inputs + J]);
+      const bool dense = adjoin(w);
+      for (i64 end = q + n; q < end; q += tree::rounds * tree::L) {
+        char* p[tree::rounds][operands];
+        i64 beyond[tree::rounds] = {};
+        for (i64 lane = 0, m; lane < tree::L; lane += m) {
+          i64 count = 0, i = q + lane;
+          m = dense ? tree::L - lane : 1;
+          for (; count < tree::rounds && i < end; count++, i += tree::L) {
+            if (beyond[count] == 0) beyond[count] = locate(low + i, base, p[count]);
+            m = smaller(m, smaller(beyond[count], end - i));
+          }
+          if (count == 0) break;
+          tree::fold_rows(map, fold<J, G>(), acc + lane * w, m * w, q == 0, count, p, s,
+                          q + 2 * tree::rounds * tree::L > end ? 0 : next_rounds<tree>());
+          for (i64 c = 0; c < count; c++) {
+            beyond[c] -= m;
+            for (int k = 0; k < inputs; k++) p[c][k] += m * down[k];
+          }
         }
       }
-      if constexpr (G::ordered)
-        tree::feed(map, fold<J, G>(), acc<J, G>(trees), 0, n, w, true, p, s, down);
-      else
-        n = tree::first_levels(map, fold<J, G>(), acc<J, G>(trees), n, w, p, s, down);
-      close<J, G>(trees, row, chunk, column, n, w, p[inputs + J]);
     }
+    // About how far it is to the elements of the next rounds.
+    template <class Tree> KM_INL i64 next_rounds() const {
+      i64 step = Tree::rounds * Tree::L;
+      return last == kept ? step * down[0]
+                          : step / call->shape[last] * call->operands[0].strides[last - 1];
+    }
+    // Node (j, step) of a tree over n elements in `all` lanes: j, j + step, j + 2 step ...
+    // combined, into acc.  Depth first and eight children at a time, so that many columns need a
+    // few rows of accumulators only.
     template <int J, class G>
-    KM_INL void descend_all(char* trees, i64 row, i64 chunk, i64 column, i64 n, i64 w,
-                            char* const* p) const {
-      if constexpr (!G::ordered) {
-        typename G::acc* rows = (typename G::acc*)trees;
-        descend<J, G>(rows, chunk * chunk_elements, n, 0, 1, w, p);
-        keep<J, G>(rows, row, chunk, column, w, p[inputs + J]);
+    KM_DRIVER void descend(typename G::acc* acc, i64 low, i64 n, i64 all, i64 j, i64 step, i64 w,
+                           char* const* base) const {
+      typedef typename state<J, G>::tree tree;
+      constexpr i64 pitch = state<J, G>::deep;
+      const G& f = fold<J, G>();
+      const i64 end = smaller(n, all);
+      char* rows[8];
+      u32 have = 0;
+      int levels = 63 - __builtin_clzll((u64)(all / step)),
+          children = levels <= 3 || levels % 3 == 0 ? 8 : 1 << levels % 3;
+      i64 i = j;
+      for (int k = 0; k < children && i < end; k++, i += step) {
+        typename G::acc* to = acc + k * pitch;
+        rows[k] = (char*)to;
+        if (levels > 3) {
+          descend<J, G>(to, low, n, all, i, step * children, w, base);
+        } else {
+          const i64 length = tree::length(i, n, all);
+          if (length == 0) continue;
+          char* p[1][operands];
+          locate(low + i, base, p[0]);
+          if (tree::packed && length == 1) {
+            rows[k] = p[0][0];
+          } else if (length == 1 && k >= 4) {  // it joins its partner at once
+            tree::fold_rows(map, f, to - 4 * pitch, w, false, 1, p, s, 0);
+            continue;
+          } else {
+            fold_lane<J, G>(to, low + i, length, w, base);
+          }
+        }
+        have |= 1u << k;
       }
+      tree::join_rows(f, acc, pitch, w, have, rows, levels > 3 ? 0 : down[0]);
+    }
+    // `count` elements from i on, L apart, from left to right.
+    template <int J, class G>
+    KM_DRIVER void fold_lane(typename G::acc* to, i64 i, i64 count, i64 w,
+                             char* const* base) const {
+      typedef typename state<J, G>::tree tree;
+      for (i64 done = 0, m; done < count; done += m) {
+        char* p[tree::rounds][operands];
+        m = smaller(tree::rounds, count - done);
+        for (i64 k = 0; k < m; k++) locate(i + (done + k) * tree::L, base, p[k]);
+        tree::fold_rows(map, fold<J, G>(), to, w, done == 0, m, p, s, down[0]);
+      }
+    }
+    // One chunk of `w` columns of one fold, in the memory of all.
+    template <int J, class G>
+    KM_INL void fold_deep(char* trees, i64 row, i64 chunk, i64 column, i64 n, i64 w,
+                          char* const* p) const {
+      typedef typename state<J, G>::tree tree;
+      typename G::acc* acc = (typename G::acc*)trees;
+      descend<J, G>(acc, chunk * chunk_elements, n, tree::all_lanes(n), 0, 1, w, p);
+      keep<J, G>(acc, row, chunk, column, w, p[inputs + J]);
+    }
+    // The lanes of one fold, after its rounds.
+    template <int J, class G>
+    KM_INL void fold_beside(char* trees, i64 row, i64 chunk, i64 column, i64 n, i64 w, bool direct,
+                            char* const* p) const {
+      typedef typename state<J, G>::tree tree;
+      constexpr i64 L = tree::L;
+      typename G::acc* lanes = acc<J, G>(trees);
+      if constexpr (tree::packed) {
+        char* from = direct ? p[0] + chunk * chunk_elements * down[0] : (char*)lanes;
+        tree::join_beside(fold<J, G>(), lanes, from, direct ? n : smaller(n, L), w,
+                          direct ? n * down[0] : 0);
+      } else {
+        tree::close(fold<J, G>(), lanes, n, w);
+      }
+      keep<J, G>(lanes, row, chunk, column, w, p[inputs + J]);
+    }
+    KM_INL void fold_block(char* trees, i64 row, i64 chunk, i64 column, i64 n, i64 w,
+                           char* const* p) const {
+      // Accumulators lie elsewhere in a page, hence in a cache, than the elements.
+      trees += (p[0] + page_bytes / 2 - trees) & (page_bytes - 64);
+      if (deep) return (fold_deep<K, F>(trees, row, chunk, column, n, w, p), ...);
+      const bool direct = (state<K, F>::tree::packed && ...) && n <= 2 * fewest_lanes &&
+                          last == kept && adjoin(w);
+      constexpr i64 piece = outputs == 1 ? chunk_elements : 512;  // several folds read it again
+      if (!direct)
+        for (i64 q = 0; q < n; q += piece)
+          (fold_rounds<K, F>(acc<K, F>(trees), chunk * chunk_elements, q, smaller(piece, n - q), w,
+                             p),
+           ...);
+      (fold_beside<K, F>(trees, row, chunk, column, n, w, direct, p), ...);
     }
 
     // Sequences that follow each other along the last kept dimension, a few at once.
@@ -305,16 +373,13 @@ struct reduction<Form, Map, in<I...>, folds<F...>, indices<K...>> {
                             const i64* step) const {
       typedef packed_bank<packed_lanes<K, F, typename state<K, F>::tree>...> bank;
       alignas(16) char results[outputs][rows_at_once * 8];
-      bank::template each_whole<Map, reader<I>...>(
-          map, fold<K, F>()..., (typename F::acc*)results[K]..., count, n, p[0], step[0]);
+      bank::each_whole(fold<K, F>()..., (typename F::acc*)results[K]..., count, n, p[0], step[0]);
       (keep_rows<K, F>((const typename F::acc*)results[K], row, chunk, count, p, step), ...);
     }
     KM_INL void each_row(i64 begin, i64 stop) const {
-      alignas(64) char values[gathers ? gathered_bytes : 1];
+      alignas(64) char trees[beside ? memory : 1];
       i64 extent = kept && chunks == 1 ? call->shape[kept - 1] : 1;
-      i64 most = clamp((gathers ? gathered_bytes / largest : piece_elements) / (elements + 48), 1,
-                       rows_at_once),
-          count;
+      i64 most = beside ? widest : clamp(piece_elements / (elements + 48), 1, rows_at_once), count;
       i64 step[operands];
       for (int k = 0; k < operands; k++) step[k] = kept ? call->operands[k].strides[kept - 1] : 0;
       for (i64 unit = begin; unit < stop; unit += count) {
@@ -323,58 +388,35 @@ struct reduction<Form, Map, in<I...>, folds<F...>, indices<K...>> {
         count = smaller(smaller(most, stop - unit), extent - row % extent);
         char* p[operands];
         for (int k = 0; k < operands; k++)
-          p[k] = call->operands[k].data + (k < inputs && !gathers ? low * s[k] : 0);
+          p[k] = call->operands[k].data + (k < inputs && !beside ? low * s[k] : 0);
         seek<operands>(call, 0, kept, row, p);
-        if constexpr (gathers)
-          (fold_gathered<K, F>(values, row, c, count, n, p, step), ...);
-        else if constexpr (packed())
+        if constexpr (beside) {
+          each_run(trees, low, n, count, p, step);
+          (join_runs<K, F>(trees, row, c, count, n, p, step), ...);
+        } else if constexpr (packed()) {
           fold_packed(row, c, count, n, p, step);
-        else
+        } else {
           (fold_rows<K, F>(row, c, count, n, p, step), ...);
-      }
-    }
-    // Gathered sequences do not start at the same places of the cache.
-    static KM_INL i64 pitch(i64 n) { return n + 48; }
-    // The elements of `count` sequences, `step` apart, run by run: neighbours in memory are read
-    // one after the other.
-    template <int J, class G>
-    KM_HOT void gather(typename G::acc* to, i64 low, i64 n, i64 count, char* const* base,
-                       const i64* step) const {
-      i64 extent = call->shape[last], beside = call->shape[last - 1], first = low % extent;
-      for (i64 i = low, end = low + n; i < end;) {
-        i64 run = i / extent;
-        char *p[operands], *q[operands];
-        for (int k = 0; k < operands; k++) p[k] = base[k] + (k < inputs ? first * down[k] : 0);
-        seek<operands>(call, kept, last, run, p);
-        for (i64 r = run % beside; r < beside && i < end; r++) {
-          i64 m = smaller(extent - first, end - i);
-          for (int k = 0; k < inputs; k++) q[k] = p[k];
-          for (i64 row = 0; row < count; row++) {
-            for (int k = 0; k < inputs; k++) {
-              const char* next = q[k] + 2 * call->operands[k].strides[last - 1];  // two runs ahead
-              for (i64 b = 0; b < m * down[k]; b += 64) __builtin_prefetch(next + b);
-            }
-            state<J, G>::tree::copy(map, to + row * pitch(n), m, q, s);
-            for (int k = 0; k < inputs; k++) q[k] += step[k];
-          }
-          to += m;
-          i += m;
-          for (int k = 0; k < inputs; k++)
-            p[k] += call->operands[k].strides[last - 1] - first * down[k];
-          first = 0;
         }
       }
     }
+    // Elements low ... low + n - 1 of `count` sequences, `step` apart, run by run.
+    KM_DRIVER void each_run(char* trees, i64 low, i64 n, i64 count, char* const* base,
+                            const i64* step) const {
+      for (i64 i = 0, m; i < n; i += m) {
+        char* p[operands];
+        m = smaller(locate(low + i, base, p), n - i);
+        const i64 next = call->operands[0].strides[last - 1];
+        (state<K, F>::tree::fold_run(map, fold<K, F>(), acc<K, F>(trees), i, m, count, p, s, step,
+                                     i + m < n ? next : 0),
+         ...);
+      }
+    }
     template <int J, class G>
-    KM_INL void fold_gathered(char* values, i64 row, i64 chunk, i64 count, i64 n, char* const* p,
-                              const i64* step) const {
-      typedef typename G::acc A;
-      typedef lane_tree<same<A>, 0, 1, G, arg<A, contiguous>> tree;
-      if (J == 0 || !Map::plain)
-        gather<J, G>((A*)values, chunk * chunk_elements, n, count, p, step);
-      A results[rows_at_once];
-      const i64 size = sizeof(A), length = pitch(n) * size;
-      tree::each_whole(same<A>(), fold<J, G>(), results, count, n, &values, &size, &length);
+    KM_INL void join_runs(char* trees, i64 row, i64 chunk, i64 count, i64 n, char* const* p,
+                          const i64* step) const {
+      typename G::acc results[rows_at_once];
+      state<J, G>::tree::join_each(fold<J, G>(), results, acc<J, G>(trees), count, n);
       keep_rows<J, G>(results, row, chunk, count, p, step);
     }
     KM_INL void each_unit(i64 begin, i64 stop) const {
@@ -388,26 +430,23 @@ struct reduction<Form, Map, in<I...>, folds<F...>, indices<K...>> {
         for (int k = 0; k < operands; k++)
           p[k] = call->operands[k].data + (Form == columns ? column * s[k] : 0);
         seek<operands>(call, 0, kept, row, p);
-        if (Form == columns && deep) {
-          (descend_all<K, F>(trees, row, c, column, n, w, p), ...);
-        } else if (Form == columns && adjoin(w) && last == kept && n > 2 && n <= fewest_lanes) {
-          for (int k = 0; k < inputs; k++) p[k] += low * down[k];
-          (short_chunk<K, F>(trees, row, c, column, n, w, p), ...);
+        if constexpr (blocks_of_columns) {
+          fold_block(trees, row, c, column, n, w, p);
         } else {
           chunk(trees, low, low + n, w, p);
           (close<K, F>(trees, row, c, column, n, w, p[inputs + K]), ...);
         }
       }
     }
-    KM_COLD void operator()(i64 begin, i64 end) const {
+    KM_DRIVER void operator()(i64 begin, i64 end) const {
       i64 stop = smaller(end * group, units());
-      if constexpr (whole_rows || gathers)
+      if constexpr (whole_rows || beside)
         each_row(begin * group, stop);
       else
         each_unit(begin * group, stop);
     }
     // The tree over the chunks of each result.
-    KM_COLD void finish() const {
+    KM_DRIVER void finish() const {
       for (i64 row = 0; row < rows_kept; row++) {
         char* p[operands];
         for (int k = 0; k < operands; k++) p[k] = call->operands[k].data;

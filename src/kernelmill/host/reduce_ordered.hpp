@@ -10,18 +10,17 @@ template <class Map, int K, int N, class F, class... I>
 struct ordered_tree : tree_base<Map, K, N, F, I...> {
   typedef tree_base<Map, K, N, F, I...> base;
   typedef typename F::acc A;
-  static constexpr bool paneled = false;
   static constexpr i64 slots =
       13;  // the run at work, then one waiting partner for each level of pairs
 
-  static KM_HOT void join(const F& fold, A* acc, const A* left, i64 width) {
+  static KM_LOOP void join(const F& fold, A* acc, const A* left, i64 width) {
     const F f = fold;
     KM_IVDEP
     for (i64 j = 0; j < width; j++) acc[j] = f(left[j], acc[j]);
   }
   // `count` equal parts are complete, the last one in slot 0: combine what pairs up from `level`
   // on, store the rest.
-  static KM_COLD void push(const F& f, A* acc, i64 count, int level, i64 width) {
+  static KM_DRIVER void push(const F& f, A* acc, i64 count, int level, i64 width) {
     for (; !(count & 1); count >>= 1, level++) join(f, acc, acc + (1 + level) * width, width);
     __builtin_memcpy((void*)(acc + (1 + level) * width), (const void*)acc,
                      (usize)width * sizeof(A));
@@ -43,7 +42,7 @@ struct ordered_tree : tree_base<Map, K, N, F, I...> {
                                      const i64* s, indices<J...>) {
     side_by_side(map, f, acc, reader<I>(p[J], s[J])...);
   }
-  static KM_HOT void fold_runs(const Map& map, const F& f, A* acc, char* const* p, const i64* s) {
+  static KM_LOOP void fold_runs(const Map& map, const F& f, A* acc, char* const* p, const i64* s) {
     side_by_side_at(map, f, acc, p, s, indices_of<(int)sizeof...(I)>());
   }
 
@@ -68,7 +67,7 @@ struct ordered_tree : tree_base<Map, K, N, F, I...> {
       n -= m;
     }
   }
-  static KM_COLD void close(const F& f, A* acc, i64 n, i64 width) {
+  static KM_DRIVER void close(const F& f, A* acc, i64 n, i64 width) {
     bool open = n % run_elements != 0;
     i64 count = n / run_elements;
     for (int level = 0; count >> level; level++) {
@@ -82,11 +81,5 @@ struct ordered_tree : tree_base<Map, K, N, F, I...> {
     }
   }
 };
-
-template <bool Ordered, class Map, int K, int N, class F, class... I> struct tree_of;
-template <class Map, int K, int N, class F, class... I>
-struct tree_of<false, Map, K, N, F, I...> : lane_tree<Map, K, N, F, I...> {};
-template <class Map, int K, int N, class F, class... I>
-struct tree_of<true, Map, K, N, F, I...> : ordered_tree<Map, K, N, F, I...> {};
 
 }  // namespace km

@@ -19,13 +19,7 @@ template <int K, class F, class T> struct packed_lanes {
   }
   KM_INL void seed(const char* at, int r) { lane[r] = load(at, r); }
   KM_INL void fold(const char* at, int r) { lane[r] = f.vec(lane[r], load(at, r)); }
-  // The elements after the whole blocks, and the tree.
-  template <class Map, class R>
-  KM_INL typename T::A finish(const Map& map, i64 n, const R& from) const {
-    alignas(64) typename T::A acc[T::L];
-    __builtin_memcpy(acc, lane, sizeof(acc));
-    return T::rest(map, f, acc, n / T::L * T::L, n, from);
-  }
+  KM_INL void keep(char* acc) const { __builtin_memcpy(acc, lane, sizeof(lane)); }
 };
 
 template <class... L> struct packed_bank;
@@ -44,20 +38,18 @@ struct packed_bank<packed_lanes<K, F, T>...> : packed_lanes<K, F, T>... {
       (fold<R>(at), ...);
     }
   }
-  template <class Map, class R>
-  static KM_HOT void each_whole(const Map& map, const F&... f, typename T::A*... to, i64 count,
-                                i64 n, const char* at, i64 step) {
+  static KM_LOOP void each_whole(const F&... f, typename T::A*... to, i64 count, i64 n,
+                                 const char* at, i64 step) {
     constexpr i64 lanes = min_of(T::L...);
     constexpr int registers = (int)min_of(T::registers...);
+    alignas(64) char acc[sizeof...(F)][registers * KM_VECTOR_BYTES];
     for (i64 row = 0; row < count; row++, at += step) {
-      const R from(at, 0);
-      if (n < lanes) {
-        ((to[row] = T::short_row(f, n, at)), ...);
-        continue;
+      if (n >= lanes) {
+        packed_bank bank(f...);
+        bank.fold_all(at, n / lanes, indices_of<registers>());
+        (bank.packed_lanes<K, F, T>::keep(acc[K]), ...);
       }
-      packed_bank bank(f...);
-      bank.fold_all(at, n / lanes, indices_of<registers>());
-      ((to[row] = bank.packed_lanes<K, F, T>::finish(map, n, from)), ...);
+      ((to[row] = T::close_row(f, (typename T::A*)acc[K], n, at)), ...);
     }
   }
 };

@@ -9,6 +9,16 @@
 #include "fold.hpp"
 #include "layout.hpp"
 
+// Functions with loops over elements, and the control flow around them.  Both exist once, and g++
+// is told to spend its time on the former.
+#if defined(__clang__)
+#define KM_LOOP KM_HOT
+#define KM_DRIVER KM_COLD
+#else
+#define KM_LOOP __attribute__((noinline, noclone, hot))
+#define KM_DRIVER __attribute__((noinline, noclone, cold, optimize("O1")))
+#endif
+
 namespace km {
 
 constexpr i64 chunk_elements = 16384;
@@ -16,6 +26,14 @@ constexpr i64 run_elements = 16;
 
 template <class, class> constexpr bool same_type = false;
 template <class T> constexpr bool same_type<T, T> = true;
+
+// The type of a lane, where there are registers of them.
+template <bool Vectors, class T> struct lane_word {
+  typedef T type;
+};
+template <class T> struct lane_word<false, T> {
+  typedef u8 type;
+};
 
 // What a map of the caller's derives from.
 struct mapped {
@@ -37,6 +55,26 @@ template <class V> KM_INL V first_lanes(i64 left, V yes, V no) {
   bytes mask;
   __builtin_memcpy(&mask, lane_mask + 64 - clamp(left, 0, sizeof(V)), sizeof(V));
   return (V)(((bytes)yes & mask) | ((bytes)no & ~mask));
+}
+// All bits of a register, or none, and the bits of one register or another by such a mask.
+template <class V> KM_INL V all_or_none(bool all) {
+  typedef i8 bytes __attribute__((vector_size(sizeof(V))));
+  return (V)(bytes{} - (i8)all);
+}
+template <class V> KM_INL V choose(V mask, V yes, V no) {
+  typedef i64 bits __attribute__((vector_size(sizeof(V))));
+  return (V)(((bits)yes & (bits)mask) | ((bits)no & ~(bits)mask));
+}
+// 0, 1, 2 ...
+template <class V, int... J> KM_INL V counted(indices<J...>) { return V{J...}; }
+// Lane j + S of a register in lane j, those below S at the end.
+template <int S, class V, int... J> KM_INL V lanes_from(V v, indices<J...>) {
+#if defined(__clang__)
+  return __builtin_shufflevector(v, v, ((J + S) % (int)sizeof...(J))...);
+#else
+  typedef decltype(v == v) numbers;
+  return __builtin_shuffle(v, numbers{((J + S) % (int)sizeof...(J))...});
+#endif
 }
 // The first `left` bytes of a register, if any; no byte after them is read. `before` bytes may be.
 template <class V> KM_INL V load_some(const char* at, i64 left, i64 before) {
@@ -91,24 +129,11 @@ template <class Map, int K, int N, class F, class... I> struct tree_base {
                               const i64* s, indices<J...>) {
     sweep(map, f, acc, n, seed, reader<I>(p[J], s[J])...);
   }
-  // to[j] = value(j).
-  static KM_INL void copy_each(const Map map, A* KM_R to, i64 n, const reader<I>... from) {
-    KM_IVDEP
-    for (i64 j = 0; j < n; j++) to[j] = value(map, j, from...);
-  }
-  template <int... J>
-  static KM_INL void copy_at(const Map& map, A* to, i64 n, char* const* p, const i64* s,
-                             indices<J...>) {
-    copy_each(map, to, n, reader<I>(p[J], s[J])...);
-  }
-  static KM_HOT void copy(const Map& map, A* to, i64 n, char* const* p, const i64* s) {
-    copy_at(map, to, n, p, s, indices_of<(int)sizeof...(I)>());
-  }
-  static KM_HOT void combine(const Map& map, const F& f, A* acc, i64 n, bool seed, char* const* p,
+  static KM_LOOP void combine(const Map& map, const F& f, A* acc, i64 n, bool seed, char* const* p,
                              const i64* s) {
     sweep_at(map, f, acc, n, seed, p, s, indices_of<(int)sizeof...(I)>());
   }
-  static KM_HOT void pair_each(const F& fold, A* KM_R left, const A* KM_R right, i64 n) {
+  static KM_LOOP void pair_each(const F& fold, A* KM_R left, const A* KM_R right, i64 n) {
     const F f = fold;
     KM_IVDEP
     for (i64 j = 0; j < n; j++) left[j] = f(left[j], right[j]);
@@ -134,13 +159,16 @@ struct lane_tree : tree_base<Map, K, N, F, I...> {
 
   // One register of lanes, where the fold has a vector form.
   typedef typename F::lane word;
-  static constexpr int registers = (int)(L * sizeof(A)) / KM_VECTOR_BYTES;
+  static constexpr int registers = (int)(L * sizeof(A)) / KM_VECTOR_BYTES,
+                       wide = KM_VECTOR_BYTES / (int)sizeof(word);
+  static constexpr i64 B = KM_VECTOR_BYTES;
+  typedef typename lane_word<F::vectors, word>::type lane_type;
+  typedef lane_type V __attribute__((vector_size(KM_VECTOR_BYTES)));
 
   // Whole blocks of L elements of one sequence, lane by lane.
   static KM_INL void blocks(const Map& map, const F& f, A* acc, i64 count,
                             const reader<I>&... from) {
     if constexpr (packed) {
-      typedef word V __attribute__((vector_size(KM_VECTOR_BYTES)));
       V a[registers];
       __builtin_memcpy(a, acc, sizeof(a));
       const char* at = (from.at, ...);
@@ -172,89 +200,104 @@ struct lane_tree : tree_base<Map, K, N, F, I...> {
     }
   }
 
-  // lane[j] = f(lane[j], lane[j + S]) for all j < S of n lanes, where both exist; then the same for
-  // S / 2 ...
-  template <i64 S, bool Full> static KM_INL void halve(const F& f, A* acc, i64 n) {
-    constexpr i64 bytes = S * (i64)sizeof(A);
-    const i64 pairs = Full ? S : clamp(n - S, 0, S);
-    if constexpr (F::vectors && bytes >= 16) {
-      constexpr i64 B = bytes < KM_VECTOR_BYTES ? bytes : KM_VECTOR_BYTES;
-      typedef word V __attribute__((vector_size(B)));
-      KM_UNROLL_ALL
-      for (i64 at = 0; at < bytes; at += B) {
-        if (!Full && pairs * (i64)sizeof(A) <= at) break;
-        V a, b;
-        __builtin_memcpy(&a, (char*)acc + at, B);
-        __builtin_memcpy(&b, (char*)acc + bytes + at, B);
-        b = f.vec(a, b);
-        a = Full ? b : first_lanes(pairs * (i64)sizeof(A) - at, b, a);
-        __builtin_memcpy((char*)acc + at, &a, B);
-      }
+  // lane[j] = f(lane[j], lane[j + s]) for all j < s of n lanes, where both exist, for s = L / 2
+  // ... 1.  With Full there are L lanes.
+  template <bool Full> static KM_INL A join(const F& f, A* acc, i64 n) {
+    if constexpr (F::vectors) {
+      V a[registers];
+      __builtin_memcpy(a, acc, sizeof(a));
+      return join_registers<Full>(f, a, n);
     } else {
-      for (i64 j = 0; j < pairs; j++) acc[j] = f(acc[j], acc[j + S]);
+      for (i64 s = L / 2; s > 0; s /= 2)
+        for (i64 j = 0; j < s && j + s < n; j++) acc[j] = f(acc[j], acc[j + s]);
+      return acc[0];
     }
-    if constexpr (S > 1) halve<S / 2, Full>(f, acc, n);
+  }
+  template <bool Full> static KM_INL A join_registers(const F& f, V* a, i64 n) {
+    KM_UNROLL_ALL
+    for (int half = registers / 2; half > 0; half /= 2)
+      for (int r = 0; r < half; r++) meet<Full>(f, a[r], a[r + half], (half + r) * wide, n);
+    return join_register<Full>(f, a[0], n);
+  }
+  // a = f(a, b) in the lanes where b, from lane `first` on, is one of n.
+  template <bool Full, class W>
+  static KM_INL void meet(const F& f, W& a, W b, int first, i64 n) {
+    b = f.vec(a, b);
+    if constexpr (Full) {
+      a = b;
+    } else {
+      typedef decltype(a == b) numbers;
+      typedef __typeof__(numbers{}[0]) number;
+      constexpr int count = (int)(sizeof(W) / sizeof(A));
+      const numbers lane = counted<numbers>(indices_of<count>());
+      a = lane < numbers{} + (number)(n - first) ? b : a;
+    }
+  }
+  // By halves of a register down to the smallest one, then by its lanes.
+  template <bool Full, class W> static KM_INL A join_register(const F& f, W a, i64 n) {
+    if constexpr (sizeof(W) > 16) {
+      typedef word H __attribute__((vector_size(sizeof(W) / 2)));
+      H low, high;
+      __builtin_memcpy(&low, &a, sizeof(H));
+      __builtin_memcpy(&high, (char*)&a + sizeof(H), sizeof(H));
+      meet<Full>(f, low, high, (int)(sizeof(H) / sizeof(A)), n);
+      return join_register<Full>(f, low, n);
+    } else {
+      return join_within<Full, (int)(8 / sizeof(A))>(f, a, n);
+    }
+  }
+  template <bool Full, int S, class W> static KM_INL A join_within(const F& f, W a, i64 n) {
+    if constexpr (S > 0) {
+      meet<Full>(f, a, lanes_from<S>(a, indices_of<(int)(16 / sizeof(A))>()), S, n);
+      return join_within<Full, S / 2>(f, a, n);
+    } else {
+      return (A)a[0];
+    }
   }
 
   // The result of a whole chunk of n elements of one sequence.
   static KM_INL A whole(const Map map, const F f, i64 n, const reader<I>... from) {
     alignas(64) A acc[L];
-    i64 first = smaller(n, L), done = n / L * L;
+    [[maybe_unused]] i64 first = smaller(n, L), done = larger(n / L, i64(1)) * L;
     if constexpr (packed) {
-      if (n < L) return short_row(f, n, (from.at, ...));
+      if (n < L) return close_row(f, acc, n, (from.at, ...));
       __builtin_memcpy(acc, (from.at, ...), sizeof(acc));
     } else {
       KM_IVDEP
       for (i64 j = 0; j < first; j++) acc[j] = base::value(map, j, from...);
     }
     if (n > L) blocks(map, f, acc, n / L - 1, from.ahead(L)...);
-    if (n >= L) return rest(map, f, acc, done, n, from...);
-    if constexpr (!packed)
-      for (i64 step = L / 2; step > 0; step /= 2)
-        for (i64 j = 0; j + step < n && j < step; j++) acc[j] = f(acc[j], acc[j + step]);
-    return acc[0];
+    if constexpr (packed)
+      return close_row(f, acc, n, (from.at, ...));
+    KM_IVDEP
+    for (i64 j = done; j < n; j++) acc[j - done] = f(acc[j - done], base::value(map, j, from...));
+    return join<false>(f, acc, first);
   }
-  // Fewer elements than lanes.
-  static KM_INL A short_row(const F& f, i64 n, const char* at) {
-    constexpr i64 B = KM_VECTOR_BYTES;
-    typedef word V __attribute__((vector_size(B)));
-    alignas(64) A acc[L];
-    for (i64 done = 0; done < (i64)sizeof(acc); done += B) {
-      V v = load_some<V>(at + done, n * (i64)sizeof(A) - done, done);
-      __builtin_memcpy((char*)acc + done, &v, B);
+  // The tree of n elements at `at`, whose whole rounds of L are in the lanes already.
+  static KM_LOOP A close_row(const F& fold, A* acc, i64 n, const char* at) {
+    const F f = fold;
+    if (n < L) {
+      V a[registers];
+      for (i64 r = 0, done = 0; r < registers; r++, done += B)
+        a[r] = load_some<V>(at + done, n * (i64)sizeof(A) - done, done);
+      return join_registers<false>(f, a, n);
     }
-    return join_lanes(f, acc, n);
+    add_tail(f, acc, (u64)n % L * sizeof(A), at + (u64)n / L * L * sizeof(A));
+    return join<true>(f, acc, L);
+  }
+  // Bytes at `at`, fewer than those of the lanes, after whole rounds.
+  static KM_INL void add_tail(const F& f, A* acc, i64 left, const char* at) {
+    for (char* lanes = (char*)acc; left > 0; left -= B, at += B, lanes += B) {
+      V a;
+      __builtin_memcpy(&a, lanes, B);
+      a = first_lanes(left, f.vec(a, load_some<V>(at, left, B)), a);
+      __builtin_memcpy(lanes, &a, B);
+    }
   }
   // The tree over the first n lanes.
-  static KM_HOT A join_lanes(const F& fold, A* acc, i64 n) {
+  static KM_LOOP A join_lanes(const F& fold, A* acc, i64 n) {
     const F f = fold;
-    halve<L / 2, false>(f, acc, n);
-    return acc[0];
-  }
-  // All lanes hold elements, those before `done` are folded: the elements after it, and the tree.
-  static KM_INL A rest(const Map& map, const F& f, A* acc, i64 done, i64 n,
-                       const reader<I>&... from) {
-    if constexpr (packed) {
-      constexpr i64 B = KM_VECTOR_BYTES;
-      typedef word V __attribute__((vector_size(B)));
-      const char* at = (from.at, ...) + done * (i64)sizeof(A);
-      char* lanes = (char*)acc;
-      for (i64 left = (n - done) * (i64)sizeof(A); left > 0; left -= B, at += B, lanes += B) {
-        V a;
-        __builtin_memcpy(&a, lanes, B);
-        a = first_lanes(left, f.vec(a, load_some<V>(at, left, B)), a);
-        __builtin_memcpy(lanes, &a, B);
-      }
-    } else {
-      KM_IVDEP
-      for (i64 j = done; j < n; j++) acc[j - done] = f(acc[j - done], base::value(map, j, from...));
-    }
-    if constexpr (packed && N > 1) {
-      return join_lanes(f, acc, L);
-    } else {
-      halve<L / 2, true>(f, acc, L);
-      return acc[0];
-    }
+    return join<false>(f, acc, n);
   }
   template <int... J>
   static KM_INL A whole_at(const Map& map, const F& f, i64 n, char* const* p, const i64* s,
@@ -262,7 +305,7 @@ struct lane_tree : tree_base<Map, K, N, F, I...> {
     return whole(map, f, n, reader<I>(p[J], s[J])...);
   }
   // The same for `count` sequences, `step` apart.
-  static KM_HOT void each_whole(const Map& map, const F& f, A* to, i64 count, i64 n,
+  static KM_LOOP void each_whole(const Map& map, const F& f, A* to, i64 count, i64 n,
                                 char* const* start, const i64* s, const i64* step) {
     constexpr int operands = (int)sizeof...(I);
     char* p[operands];
@@ -275,148 +318,23 @@ struct lane_tree : tree_base<Map, K, N, F, I...> {
 
   // Elements q, q + 1, ... q + n - 1 of a chunk: `down` leads from one to the next, `s` from column
   // to column.
-  static KM_INL void feed(const Map& map, const F& f, A* acc, i64 q, i64 n, i64 width, bool dense,
-                          char* const* start, const i64* s, const i64* down) {
+  static KM_DRIVER void feed(const Map& map, const F& f, A* acc, i64 q, i64 n, i64 width,
+                             bool dense, char* const* start, const i64* s, const i64* down) {
     constexpr int operands = (int)sizeof...(I);
     char* p[operands];
     for (int k = 0; k < operands; k++) p[k] = start[k];
     while (n > 0) {
-      i64 lane = q % L, m = smaller(n, L - lane);
-      if (dense && lane == 0 && q != 0 && n >= 4 * L) {
-        char* next[3][operands];
-        for (int c = 0; c < 3; c++)
-          for (int k = 0; k < operands; k++) next[c][k] = p[k] + (c + 1) * L * down[k];
-        m = 4 * L;
-        combine_four(map, f, acc, L * width, true, p, next[0], next[1], next[2], s);
-      } else if (dense) {
-        base::combine(map, f, acc + lane * width, m * width, q < L, p, s);
-      } else {
-        m = 1;
-        base::combine(map, f, acc + lane * width, width, q < L, p, s);
-      }
+      i64 lane = q % L, m = dense ? smaller(n, L - lane) : 1;
+      base::combine(map, f, acc + lane * width, m * width, q < L, p, s);
       for (int k = 0; k < operands; k++) p[k] += m * down[k];
       q += m;
       n -= m;
     }
   }
-
-  // A chunk of at most L elements, `down` apart, of at least one register of columns: a register at
-  // a time, a quarter of the lanes at a time.  Meanwhile bytes after it, most likely those of the
-  // next chunk, are asked for.
-  static constexpr bool paneled = packed && sizeof...(I) == 1;
-  static constexpr i64 panel = KM_VECTOR_BYTES / (i64)sizeof(A);
-  static KM_HOT void panels(const F& fold, A* to, i64 n, i64 width, const char* at, i64 down) {
-    typedef word V __attribute__((vector_size(KM_VECTOR_BYTES)));
-    constexpr i64 quarter = L / 4;
-    const char* next = at + n * down + 4096;  // a page further: what is needed first is under way
-    const F f = fold;
-    for (i64 column = 0; column < width; column += panel) {
-      column = smaller(column, width - panel);  // the last ones once more
-      const char* from = at + column * (i64)sizeof(A);
-      const auto lane = [&](i64 i) __attribute__((always_inline)) {
-        V v;
-        __builtin_memcpy(&v, from + i * down, sizeof(V));
-        __builtin_prefetch(next, 0, 2);
-        next += sizeof(V);
-        return v;
-      };
-      V parts[quarter];
-      const i64 count = smaller(n, quarter);
-      for (i64 j = 0; j < count; j++) {
-        V a = lane(j);
-        if (j + 2 * quarter < n) a = f.vec(a, lane(j + 2 * quarter));
-        if (j + quarter < n) {
-          V b = lane(j + quarter);
-          if (j + 3 * quarter < n) b = f.vec(b, lane(j + 3 * quarter));
-          a = f.vec(a, b);
-        }
-        parts[j] = a;
-      }
-      for (i64 step = quarter / 2; step > 0; step /= 2)
-        for (i64 j = 0; j < step && j + step < count; j++)
-          parts[j] = f.vec(parts[j], parts[j + step]);
-      __builtin_memcpy((void*)(to + column), (const void*)parts, sizeof(V));
-    }
-  }
-
-  // The tree of four rows of elements: distance two, then distance one; or, as a chain, acc and the
-  // four rows from left to right.
-  static KM_INL void sweep_four(const Map map, const F f, A* acc, i64 n, bool chain,
-                                const reader<I>... a, const reader<I>... b, const reader<I>... c,
-                                const reader<I>... d) {
-    if (chain) {
-      KM_IVDEP
-      for (i64 j = 0; j < n; j++) {
-        A left = f(f(acc[j], base::value(map, j, a...)), base::value(map, j, b...));
-        acc[j] = f(f(left, base::value(map, j, c...)), base::value(map, j, d...));
-      }
-    } else {
-      KM_IVDEP
-      for (i64 j = 0; j < n; j++)
-        acc[j] = f(f(base::value(map, j, a...), base::value(map, j, c...)),
-                   f(base::value(map, j, b...), base::value(map, j, d...)));
-    }
-  }
-  template <int... J>
-  static KM_INL void sweep_four_at(const Map& map, const F& f, A* acc, i64 n, bool chain,
-                                   char* const* a, char* const* b, char* const* c, char* const* d,
-                                   const i64* s, indices<J...>) {
-    sweep_four(map, f, acc, n, chain, reader<I>(a[J], s[J])..., reader<I>(b[J], s[J])...,
-               reader<I>(c[J], s[J])..., reader<I>(d[J], s[J])...);
-  }
-  static KM_HOT void combine_four(const Map& map, const F& f, A* acc, i64 n, bool chain,
-                                  char* const* a, char* const* b, char* const* c, char* const* d,
-                                  const i64* s) {
-    sweep_four_at(map, f, acc, n, chain, a, b, c, d, s, indices_of<(int)sizeof...(I)>());
-  }
-
-  static KM_HOT void join_each_four(const F& fold, A* KM_R acc, i64 n) {
-    const F f = fold;
-    const A *KM_R b = acc + n, *KM_R c = acc + 2 * n, *KM_R d = acc + 3 * n;
-    KM_IVDEP
-    for (i64 j = 0; j < n; j++) acc[j] = f(f(acc[j], c[j]), f(b[j], d[j]));
-  }
-  // The tree of four rows of accumulators.
-  static KM_INL void join_four(const F& f, A* acc, i64 n) {
-    if constexpr (base::direct) {
-      char *const a[] = {(char*)acc}, *const b[] = {(char*)(acc + n)},
-           *const c[] = {(char*)(acc + 2 * n)}, *const d[] = {(char*)(acc + 3 * n)};
-      const i64 s[] = {(i64)sizeof(A)};
-      combine_four(Map(), f, acc, n, false, a, b, c, d, s);
-    } else {
-      join_each_four(f, acc, n);
-    }
-  }
-
-  // A chunk of 3 to L elements whose rows adjoin: the first two levels at once, straight from the
-  // elements.  Returns how many lanes are left.
-  static KM_COLD i64 first_levels(const Map& map, const F& f, A* acc, i64 n, i64 width,
-                                  char* const* p, const i64* s, const i64* down) {
-    constexpr int operands = (int)sizeof...(I);
-    i64 step = L / 4;
-    while (2 * step >= n) step /= 2;
-    i64 four = larger(n - 3 * step, i64(0)),
-        three = smaller(step, n - 2 * step);  // rows with so many children
-    char* q[4][operands];
-    for (int c = 0; c < 4; c++)
-      for (int k = 0; k < operands; k++) q[c][k] = p[k] + c * step * down[k];
-    if (four) combine_four(map, f, acc, four * width, false, q[0], q[1], q[2], q[3], s);
-    for (int c = 0; c < 3; c++)
-      for (int k = 0; k < operands; k++) q[c][k] += four * down[k];
-    base::combine(map, f, acc + four * width, (step - four) * width, true, q[0], s);
-    base::combine(map, f, acc + four * width, (three - four) * width, false, q[2], s);
-    base::combine(map, f, acc + four * width, (step - four) * width, false, q[1], s);
-    return step;
-  }
-
   // Combines the lanes of a chunk of n elements; the result is in slot 0.
-  static KM_COLD void close(const F& fold, A* acc, i64 n, i64 width) {
-    for (i64 step = L / 2; step > 0; step /= 2) {
-      if (width > 1 && step > 1 && n >= 2 * step)
-        join_four(fold, acc, (step /= 2) * width);
-      else
-        base::pair(fold, acc, acc + step * width, smaller(step, n - step) * width);
-    }
+  static KM_DRIVER void close(const F& fold, A* acc, i64 n, i64 width) {
+    for (i64 step = L / 2; step > 0; step /= 2)
+      if (n > step) base::pair(fold, acc, acc + step * width, smaller(step, n - step) * width);
   }
 };
 
