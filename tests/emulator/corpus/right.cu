@@ -395,7 +395,8 @@ KERNEL void producer_consumer(const int* x, int* y, int rounds) {
     for (int r = 0; r < rounds; r++) {
       const int s = r & 1;
       if (r >= 2) barrier_wait(empty + s, (r / 2 + 1) & 1);
-      asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(full + s)), "r"(128) : "memory");
+      asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(full + s)), "r"(128)
+                   : "memory");
       asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
                        shared_address(stage[s])),
                    "l"(x + 32 * r), "r"(128), "r"(shared_address(full + s))

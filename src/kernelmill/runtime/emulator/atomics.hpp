@@ -46,7 +46,8 @@ KM_EMU_INLINE bool exchange_if(T* at, T& expected, T value) {
   word<T> seen, made;
   __builtin_memcpy(&seen, &expected, sizeof seen);
   __builtin_memcpy(&made, &value, sizeof made);
-  const bool done = __atomic_compare_exchange_n((word<T>*)at, &seen, made, false, KM_EMU_ORDER(Order), KM_EMU_ORDER(reading<Order>));
+  const bool done = __atomic_compare_exchange_n((word<T>*)at, &seen, made, false, KM_EMU_ORDER(Order),
+                                                KM_EMU_ORDER(reading<Order>));
   if (!done) poll(at);
   __builtin_memcpy(&expected, &seen, sizeof expected);
   return done;
@@ -117,9 +118,16 @@ KM_EMU_INLINE void __threadfence() { km_emu_fence(1); }
 KM_EMU_INLINE void __threadfence_system() { km_emu_fence(2); }
 KM_EMU_INLINE void __nanosleep(unsigned) { km_emu_yield(); }
 
-// ---- the built-ins of NVRTC: order and scope are checked by no one here ------------------------------------------------------
+// ---- the built-ins of NVRTC; their orders count for the sanitizer ---------------------------------------------------
 
-enum { __NV_ATOMIC_RELAXED, __NV_ATOMIC_CONSUME, __NV_ATOMIC_ACQUIRE, __NV_ATOMIC_RELEASE, __NV_ATOMIC_ACQ_REL, __NV_ATOMIC_SEQ_CST };
+enum {
+  __NV_ATOMIC_RELAXED,
+  __NV_ATOMIC_CONSUME,
+  __NV_ATOMIC_ACQUIRE,
+  __NV_ATOMIC_RELEASE,
+  __NV_ATOMIC_ACQ_REL,
+  __NV_ATOMIC_SEQ_CST
+};
 enum {
   __NV_THREAD_SCOPE_THREAD,
   __NV_THREAD_SCOPE_BLOCK,

@@ -176,7 +176,7 @@ inline Outcome slice(Block* b) {
   return b->runnable.count == 0 && b->started == b->count ? idle : spinning;
 }
 
-// ---- nobody goes on -----------------------------------------------------------------------------------------------------
+// ---- nobody goes on -------------------------------------------------------------------------------------------------
 
 inline const char* name_of(State state) {
   static const char* const names[state_count] = {"spin", "wait at a block barrier", "wait in a warp operation",
@@ -216,7 +216,7 @@ inline void report_stuck(Block* b, const char* what) {
 constexpr const char* deadlock = "deadlock";
 constexpr const char* endless = "nothing but spinning";
 
-// ---- one block on an OS thread ------------------------------------------------------------------------------------------
+// ---- one block on an OS thread --------------------------------------------------------------------------------------
 
 struct Work {
   Launch* launch;
@@ -258,7 +258,7 @@ inline void run_tickets(Work* work) {
   km_emu_here = outside;
 }
 
-// ---- many blocks in turn ------------------------------------------------------------------------------------------------
+// ---- many blocks in turn --------------------------------------------------------------------------------------------
 
 struct Crowd {
   Work* work;

@@ -126,7 +126,7 @@ inline bool is_before(const Record& k, const Access& a, bool shared) {
   return it != k.others->end() && a.clock <= (*it->second)[rank];
 }
 
-// ---- meetings ----------------------------------------------------------------------------------------------------------------
+// ---- meetings -------------------------------------------------------------------------------------------------------
 
 // What the threads of `from` knew when they came (each with its clock), all of `to` know from now on.
 inline void meet(BlockRecord& own, const std::vector<std::pair<u32, u32>>& from, const std::vector<u32>& to) {

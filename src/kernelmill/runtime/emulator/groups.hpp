@@ -159,7 +159,7 @@ template <class G> KM_EMU_INLINE thread_group tiled_partition(const G&, unsigned
 template <class G> KM_EMU_INLINE void sync(const G& group) { group.sync(); }
 template <class G> KM_EMU_INLINE unsigned group_size(const G& group) { return group.size(); }
 
-// ---- what a tile computes -------------------------------------------------------------------------------------------------
+// ---- what a tile computes -------------------------------------------------------------------------------------------
 
 template <class G, class T, class Op>
 KM_EMU_INLINE T inclusive_scan(const G& group, T value, Op op) {

@@ -120,7 +120,7 @@ KM_EMU_ARITHMETIC(__nv_bfloat16, __nv_bfloat162)
 #undef KM_EMU_COMPARE
 #undef KM_EMU_BINARY
 
-// ---- conversions, by the names that CUDA has for each type ---------------------------------------------------------------
+// ---- conversions, by the names that CUDA has for each type ----------------------------------------------------------
 
 KM_EMU_INLINE __half __float2half(float v) { return __half(v); }
 KM_EMU_INLINE __half __float2half_rn(float v) { return __half(v); }

@@ -119,7 +119,8 @@ inline cudaError_t keep(cudaError_t error) {
 template <class T>
 cudaError_t allocate(T** out, size_t bytes, const char* name) {
   if (broken) return broken;
-  char* made = bytes < (size_t)1 << 47 ? (char*)aligned_alloc(allocation, ((bytes + allocation - 1) & ~(allocation - 1)) + guard) : nullptr;
+  const size_t whole = ((bytes + allocation - 1) & ~(allocation - 1)) + guard;
+  char* made = bytes < (size_t)1 << 47 ? (char*)aligned_alloc(allocation, whole) : nullptr;
   if (!made) return keep(cudaErrorMemoryAllocation);
   if (bytes <= poisoned) memset(made, 0xcd, bytes + guard);
   *out = (T*)made;
@@ -201,7 +202,7 @@ void launch_packed(void (*kernel)(P...), Shape shape, bool cooperative, void** a
 
 }  // namespace km_emu
 
-// ---- memory ----------------------------------------------------------------------------------------------------------------
+// ---- memory ---------------------------------------------------------------------------------------------------------
 
 #define cudaMalloc(out, ...) km_emu::allocate((out), (__VA_ARGS__), #out)
 #define cudaMallocManaged(out, bytes, ...) km_emu::allocate((out), (bytes), #out)
@@ -215,7 +216,9 @@ template <class T> cudaError_t cudaMallocHost(T** out, size_t bytes, unsigned = 
   *out = (T*)aligned_alloc(km_emu::allocation, (bytes + km_emu::allocation) & ~(km_emu::allocation - 1));
   return *out ? cudaSuccess : km_emu::keep(cudaErrorMemoryAllocation);
 }
-template <class T> cudaError_t cudaHostAlloc(T** out, size_t bytes, unsigned flags) { return cudaMallocHost(out, bytes, flags); }
+template <class T> cudaError_t cudaHostAlloc(T** out, size_t bytes, unsigned flags) {
+  return cudaMallocHost(out, bytes, flags);
+}
 template <class T> cudaError_t cudaHostGetDevicePointer(T** out, void* at, unsigned) {
   *out = (T*)at;
   return cudaSuccess;
@@ -280,7 +283,7 @@ inline cudaError_t cudaHostUnregister(void*) { return cudaSuccess; }
 inline cudaError_t cudaProfilerStart() { return cudaSuccess; }
 inline cudaError_t cudaProfilerStop() { return cudaSuccess; }
 
-// ---- errors and devices --------------------------------------------------------------------------------------------------------
+// ---- errors and devices ---------------------------------------------------------------------------------------------
 
 inline cudaError_t cudaGetLastError() {
   const cudaError_t error = km_emu::last_error;
@@ -405,7 +408,7 @@ inline cudaError_t cudaDeviceGetAttribute(int* out, cudaDeviceAttr attribute, in
   return cudaSuccess;
 }
 
-// ---- streams and events ------------------------------------------------------------------------------------------------------
+// ---- streams and events ---------------------------------------------------------------------------------------------
 
 inline cudaError_t cudaStreamCreate(cudaStream_t* out) {
   *out = (cudaStream_t)8;
@@ -452,7 +455,7 @@ inline cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, c
   return cudaSuccess;
 }
 
-// ---- launches by function ---------------------------------------------------------------------------------------------------------
+// ---- launches by function -------------------------------------------------------------------------------------------
 
 template <class... P>
 cudaError_t cudaLaunchKernel(void (*kernel)(P...), dim3 grid, dim3 block, void** arguments, size_t shared = 0,

@@ -37,7 +37,7 @@ KM_EMU_HOOK void __tsan_vptr_read(void**) {}
 KM_EMU_HOOK void __tsan_atomic_thread_fence(int) { checks::fence(); }
 KM_EMU_HOOK void __tsan_atomic_signal_fence(int) {}
 
-// ---- atomics: the orders are those of C++, 2 and up acquire, 3 and up release ----------------------------------------------
+// ---- atomics: the orders are those of C++, 2 and up acquire, 3 and up release ---------------------------------------
 
 namespace km_emu {
 
@@ -109,7 +109,7 @@ KM_EMU_ATOMICS(64, u64)
 #undef KM_EMU_ATOMICS
 #undef KM_EMU_CHANGE
 
-// ---- bounds and alignment: the records are those of the compiler ---------------------------------------------------------------
+// ---- bounds and alignment: the records are those of the compiler ----------------------------------------------------
 
 namespace km_emu {
 
@@ -144,7 +144,7 @@ KM_EMU_HOOK void __ubsan_handle_out_of_bounds_abort(BoundsRecord* d, unsigned lo
 KM_EMU_HOOK void __ubsan_handle_type_mismatch_v1(AlignmentRecord* d, unsigned long a) { misaligned(d, a, KM_EMU_CALLER); }
 KM_EMU_HOOK void __ubsan_handle_type_mismatch_v1_abort(AlignmentRecord* d, unsigned long a) { misaligned(d, a, KM_EMU_CALLER); }
 
-// ---- what the process that holds the kernel tells before it launches ----------------------------------------------------------
+// ---- what the process that holds the kernel tells before it launches ------------------------------------------------
 
 KM_EMU_HOOK void km_emu_check_output(const char* path, int strict, int initcheck) {
   checks::output = fopen(path, "w");
@@ -154,7 +154,9 @@ KM_EMU_HOOK void km_emu_check_output(const char* path, int strict, int initcheck
 KM_EMU_HOOK void km_emu_check_symbol(int shared, u64 at, u64 bytes, const char* name) {
   (shared ? checks::arrays.shared_symbols : checks::arrays.module_symbols).push_back({at, bytes, name});
 }
-KM_EMU_HOOK void km_emu_check_array(void* at, u64 bytes, const char* name) { checks::arrays.add((char*)at, bytes, name, false); }
+KM_EMU_HOOK void km_emu_check_array(void* at, u64 bytes, const char* name) {
+  checks::arrays.add((char*)at, bytes, name, false);
+}
 
 #include <link.h>
 

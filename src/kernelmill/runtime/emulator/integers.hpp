@@ -76,7 +76,7 @@ KM_EMU_INLINE unsigned __dp4a(unsigned a, unsigned b, unsigned c) {
   return c;
 }
 
-// ---- bits of floats --------------------------------------------------------------------------------------------------
+// ---- bits of floats -------------------------------------------------------------------------------------------------
 
 #define KM_EMU_BITS(name, To, From) \
   KM_EMU_INLINE To name(From x) { return __builtin_bit_cast(To, x); }
@@ -93,7 +93,7 @@ KM_EMU_INLINE double __hiloint2double(int high, int low) {
   return __longlong_as_double((long long)((unsigned long long)(unsigned)high << 32 | (unsigned)low));
 }
 
-// ---- conversions -------------------------------------------------------------------------------------------------------
+// ---- conversions ----------------------------------------------------------------------------------------------------
 
 namespace km_emu {
 // As the chip converts: what does not fit becomes the nearest limit, a NaN 0 (for 64-bit integers, the bits of the top).
@@ -136,7 +136,7 @@ KM_EMU_INLINE double __ll2double_rn(long long x) { return (double)x; }
 KM_EMU_INLINE double __ull2double_rn(unsigned long long x) { return (double)x; }
 KM_EMU_INLINE float __double2float_rn(double x) { return (float)x; }
 
-// ---- accesses that name a cache, and the clock ----------------------------------------------------------------------------
+// ---- accesses that name a cache, and the clock ----------------------------------------------------------------------
 
 #define KM_EMU_LOAD(name) \
   template <class T> KM_EMU_INLINE T name(const T* from) { return *from; }

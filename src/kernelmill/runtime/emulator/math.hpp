@@ -75,7 +75,7 @@ KM_EMU_INLINE float nanf(const char*) { return __builtin_nanf(""); }
 KM_EMU_INLINE double nan(const char*) { return __builtin_nan(""); }
 #endif
 
-// ---- what CUDA adds to C ---------------------------------------------------------------------------------------------
+// ---- what CUDA adds to C --------------------------------------------------------------------------------------------
 
 #define KM_EMU_PAIR(T)                                                     \
   KM_EMU_INLINE T min(T a, T b) { return b < a ? b : a; }                  \

@@ -48,14 +48,14 @@ KM_INL To bit_cast(const From& value) {
   return __builtin_bit_cast(To, value);
 }
 
-// ---- half precision ----------------------------------------------------------------------------------------------------
+// ---- half precision -------------------------------------------------------------------------------------------------
 
 KM_INL u16 f16_bits_of(f32 value) { return km_emu::half_bits(value); }
 KM_INL u16 f16_bits_of(f64 value) { return km_emu::half_bits(value); }
 KM_INL f32 f32_of_f16_bits(u16 half) { return km_emu::float_of_half_bits(half); }
 KM_INL u16 bf16_bits_of(f32 value) { return km_emu::brain_bits(value); }
 
-// ---- where a thread is, barriers, votes --------------------------------------------------------------------------------------
+// ---- where a thread is, barriers, votes -----------------------------------------------------------------------------
 
 constexpr int warp_size = 32;
 constexpr u32 full_warp = 0xffffffffu;
@@ -72,7 +72,7 @@ KM_INL u32 match_any(u32 value, u32 lanes = full_warp) { return __match_any_sync
 KM_INL u32 match_any(u64 value, u32 lanes = full_warp) { return __match_any_sync(lanes, value); }
 KM_INL u32 active_lanes() { return __activemask(); }
 
-// ---- 16-byte packets -----------------------------------------------------------------------------------------------------------
+// ---- 16-byte packets ------------------------------------------------------------------------------------------------
 
 struct __align__(16) packet {
   u32 word[4];
@@ -82,7 +82,7 @@ KM_INL void store_packet(void* to, packet value) { *(packet*)to = value; }
 KM_INL packet load_packet_once(const void* from) { return *(const packet*)from; }
 KM_INL void store_packet_once(void* to, packet value) { *(packet*)to = value; }
 
-// ---- atomics: their orders count for the sanitizer ---------------------------------------------------------------------------------
+// ---- atomics: their orders count for the sanitizer ------------------------------------------------------------------
 
 enum order : int {
   relaxed = __ATOMIC_RELAXED,

@@ -24,7 +24,7 @@ template <int Scope> KM_EMU_INLINE void fence() { km_emu_fence(Scope); }
 KM_EMU_INLINE void barrier_sync(int id, int count = 0) { km_emu_barrier(id, count, 0, 0); }
 KM_EMU_INLINE void barrier_arrive(int id, int count) { km_emu_barrier(id, count, 4, 0); }
 
-// ---- mbarriers and copies ---------------------------------------------------------------------------------------------------
+// ---- mbarriers and copies -------------------------------------------------------------------------------------------
 
 template <class A> KM_EMU_INLINE void transaction_init(A word, unsigned count) { km_emu_transaction((u64*)at(word), 0, count); }
 template <class A> KM_EMU_INLINE void transaction_arrive(A word) { km_emu_transaction((u64*)at(word), 1, 1); }
@@ -55,7 +55,7 @@ template <int Bytes, class D, class S> KM_EMU_INLINE void copy(D to, S from) {
   *(Part*)at(to) = *(const Part*)at(from);
 }
 
-// ---- loads and stores: plain, relaxed or volatile (1), acquire or release (2) ----------------------------------------------
+// ---- loads and stores: plain, relaxed or volatile (1), acquire or release (2) ---------------------------------------
 
 template <int Bits> using whole = typename word_of<Bits / 8>::type;
 template <class R, class W> KM_EMU_INLINE void put(R& out, W word) {
@@ -110,7 +110,7 @@ template <class A, class V> KM_EMU_INLINE void store_four(A address, V a, V b, V
   *(several<V, 4>*)at(address) = several<V, 4>{{a, b, c, d}};
 }
 
-// ---- atomics ---------------------------------------------------------------------------------------------------------------------
+// ---- atomics --------------------------------------------------------------------------------------------------------
 
 typedef u32 b32;
 typedef i32 s32;

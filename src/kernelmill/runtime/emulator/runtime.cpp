@@ -24,18 +24,16 @@ Launch defaults = {{1, 1, 1}, {1, 1, 1}, 0, 0, {in_order, 0, 1, 0, 10.0}, nullpt
 // Where shared memory is seen by instructions that take 32-bit addresses.
 constexpr u32 static_window = 0x1000, dynamic_window = 0x1000000;
 
-void refuse(Launch* launch, i32 status, const char* text) { record(launch, status, text); }
-
 bool is_valid(Launch* launch) {
   const u64 threads = (u64)launch->block.x * launch->block.y * launch->block.z;
   const u64 blocks = (u64)launch->grid.x * launch->grid.y * launch->grid.z;
   char text[200];
   if (threads < 1 || threads > most_threads) {
     snprintf(text, sizeof text, "a block of %llu threads; accepted: 1 to %d", (unsigned long long)threads, most_threads);
-    refuse(launch, misused, text);
+    record(launch, misused, text);
     return false;
   }
-  if (blocks < 1) refuse(launch, misused, "a grid of no blocks");
+  if (blocks < 1) record(launch, misused, "a grid of no blocks");
   return blocks >= 1;
 }
 
@@ -75,7 +73,6 @@ KM_EMU_API bool km_emu_next() {
   if (b->started >= b->count) return false;
   const u32 rank = start_next(b);
   place(b, rank);
-  checks::start(b, rank);
   return true;
 }
 
@@ -162,36 +159,38 @@ KM_EMU_API void* km_emu_from_shared(u32 address) {
   return low + (address - static_window);
 }
 
-// Sixteen bytes as one: a lock of their own where the processor has no such access.
+// Sixteen bytes as one: under a lock where the processor has no such access.
+#if defined(__x86_64__)
+static bool exchange_both(void* at, u64& low, u64& high, u64 new_low, u64 new_high) {
+  bool done;
+  __asm__ volatile("lock cmpxchg16b %2"
+                   : "+a"(low), "+d"(high), "+m"(*(unsigned __int128*)at), "=@ccz"(done)
+                   : "b"(new_low), "c"(new_high));
+  return done;
+}
+#else
+static i32 both_lock;
+static bool exchange_both(void* at, u64& low, u64& high, u64 new_low, u64 new_high) {
+  u64* words = (u64*)at;
+  lock(&both_lock);
+  const bool done = words[0] == low && words[1] == high;
+  if (done) words[0] = new_low, words[1] = new_high;
+  else low = words[0], high = words[1];
+  unlock(&both_lock);
+  return done;
+}
+#endif
 KM_EMU_API void km_emu_load_both(const void* from, u64* words) {
   checks::loaded_both(from, KM_EMU_CALLER);
-  static_assert(sizeof(unsigned __int128) == 16, "");
-#if defined(__x86_64__)
-  u64 low = 0, high = 0;
-  __asm__ volatile("lock cmpxchg16b %2" : "+a"(low), "+d"(high), "+m"(*(unsigned __int128*)from) : "b"(0ul), "c"(0ul) : "cc");
-  words[0] = low, words[1] = high;
-#else
-  static i32 both_lock;
-  lock(&both_lock);
-  __builtin_memcpy(words, from, 16);
-  unlock(&both_lock);
-#endif
+  words[0] = words[1] = 0;
+  exchange_both((void*)from, words[0], words[1], 0, 0);  // writes back what is there
   poll_from(from, KM_EMU_CALLER);
 }
 KM_EMU_API void km_emu_store_both(void* to, u64 low, u64 high) {
   checks::stored_both(to, KM_EMU_CALLER);
-#if defined(__x86_64__)
-  u64 a = ((u64*)to)[0], b = ((u64*)to)[1];
-  bool done = false;
-  while (!done) {
-    __asm__ volatile("lock cmpxchg16b %2" : "+a"(a), "+d"(b), "+m"(*(unsigned __int128*)to), "=@ccz"(done) : "b"(low), "c"(high));
+  u64 old_low = 0, old_high = 0;
+  while (!exchange_both(to, old_low, old_high, low, high)) {
   }
-#else
-  static i32 both_lock;
-  lock(&both_lock);
-  ((u64*)to)[0] = low, ((u64*)to)[1] = high;
-  unlock(&both_lock);
-#endif
   km_emu_progress();
 }
 

@@ -27,7 +27,7 @@ inline char *module_low, *module_high, *closure;
 inline u32 offset_of(const void* caller) { return (u32)((const char*)caller - module_low); }
 inline bool is_new(u32 a, u32 b) { return seen[{a, b}]++ == 0; }
 
-// ---- reports -------------------------------------------------------------------------------------------------------------------
+// ---- reports --------------------------------------------------------------------------------------------------------
 
 // The place of the other thread of a race.
 struct Other {
@@ -90,7 +90,7 @@ inline void report_standstill(Block* b, const char* what, const void* caller, co
   write_line(kind, caller ? offset_of(caller) : 0, "", 0, 0, 0, Other(), text);
 }
 
-// ---- accesses --------------------------------------------------------------------------------------------------------------------
+// ---- accesses -------------------------------------------------------------------------------------------------------
 
 enum How { reading = 0, writing = 1, atomically = 2, unchecked = 4, updating = 8 };  // the last reads before it writes
 
@@ -183,7 +183,9 @@ inline void access(const void* address, u32 bytes, int how, const void* caller) 
   const bool nameless =
       (r->space == static_shared && !Arrays::symbol_at(arrays.shared_symbols, at)) ||
       (r->space == module_memory && !Arrays::symbol_at(arrays.module_symbols, (usize)(p - module_low)));
-  if (nameless) end_at("out of bounds", *r, p, bytes, caller, how & writing ? "write outside every array" : "read outside every array");
+  if (nameless)
+    end_at("out of bounds", *r, p, bytes, caller,
+           how & writing ? "write outside every array" : "read outside every array");
   if (((usize)p & (bytes - 1)) && !(bytes & (bytes - 1)))
     end_at("misaligned access", *r, p, bytes, caller, how & writing ? "write" : "read");
   if (r->tracks_writes) check_written(*r, p, at, bytes, how, caller);
@@ -198,7 +200,7 @@ inline void access_range(const void* from, usize bytes, int how, const void* cal
   }
 }
 
-// ---- atomics and fences -----------------------------------------------------------------------------------------------------------
+// ---- atomics and fences ---------------------------------------------------------------------------------------------
 
 inline KnowledgeRef& published_at(const void* p) {
   char* at = (char*)p;
@@ -226,11 +228,10 @@ inline void fence() {
   self->clock++;
 }
 
-// ---- what the runtime tells -----------------------------------------------------------------------------------------------------
+// ---- what the runtime tells -----------------------------------------------------------------------------------------
 
 inline BlockRecord& own(Block* b) { return *(BlockRecord*)b->watched; }
 inline void run(Block* b, u32 rank) { self = b && rank != nobody ? &own(b).records[rank] : nullptr; }
-inline void start(Block*, u32) {}
 
 inline void arrived(Block* b, u32 rank, int id) {
   Record& k = own(b).records[rank];
@@ -334,7 +335,7 @@ inline bool is_endless() {
   return ++rounds > quiet_rounds;
 }
 
-// ---- arrays, launches, blocks -----------------------------------------------------------------------------------------------------
+// ---- arrays, launches, blocks ---------------------------------------------------------------------------------------
 
 inline void allocated(void* at, usize bytes, const char* name) {
   while (*name == '&' || *name == '(' || *name == ' ') name++;

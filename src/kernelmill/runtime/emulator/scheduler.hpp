@@ -81,7 +81,6 @@ inline void schedule(Block* b, void** save) {
     b->running = fibre;
     if (b->slow) {
       place(b, rank);
-      checks::start(b, rank);
     } else {
       km_emu_here.thread = uint3{0, 0, 0};
     }

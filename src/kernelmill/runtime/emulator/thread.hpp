@@ -89,7 +89,8 @@ void km_emu_fence(int scope);
 void km_emu_grid_sync();
 km_emu::u32 km_emu_to_shared(const void*);
 void* km_emu_from_shared(km_emu::u32);
-void km_emu_transaction(km_emu::u64* word, int op, km_emu::u32 value);  // mbarriers: init, arrive, arrive and expect, expect, invalidate
+// Of mbarriers: init, arrive, arrive and expect, expect, invalidate.
+void km_emu_transaction(km_emu::u64* word, int op, km_emu::u32 value);
 bool km_emu_transaction_test(km_emu::u64* word, km_emu::u32 parity);
 void km_emu_transaction_wait(km_emu::u64* word, km_emu::u32 parity);
 void km_emu_bulk_copy(void* to, const void* from, km_emu::u32 bytes, km_emu::u64* word);
@@ -179,7 +180,7 @@ inline void poll(const void* address) {
 }
 #endif
 
-// ---- kernels that Python calls ---------------------------------------------------------------------------------------
+// ---- kernels that Python calls --------------------------------------------------------------------------------------
 
 // What a parameter is: kind, size, and for a pointer the same of what it points to.
 enum Kind : i32 { opaque, boolean, signed_integer, unsigned_integer, floating, pointer };

@@ -7,7 +7,6 @@ namespace km_emu::checks {
 constexpr bool always_slow = false;
 
 inline void run(Block*, u32) {}
-inline void start(Block*, u32) {}
 inline void arrived(Block*, u32, int) {}
 inline void released(Block*, int, u32, u32) {}
 inline void diverged(Block*, const Barrier&, const void*) {}

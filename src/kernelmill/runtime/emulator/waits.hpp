@@ -129,7 +129,7 @@ inline u64 join(Block* b, u32 mask, u64 value, int extra, WarpFunction function,
   return warp.result[lane];
 }
 
-// ---- mbarriers ---------------------------------------------------------------------------------------------------------
+// ---- mbarriers ------------------------------------------------------------------------------------------------------
 
 // The word in shared memory; `bytes` counts what copies have still to deliver.
 struct Transaction {
