@@ -140,7 +140,7 @@ template <class Op, class... I, class... O> struct transform<Op, in<I...>, out<O
     if constexpr (A::pattern == contiguous)
       fetch_row(p + 8192, n * A::size);
     else if constexpr (A::pattern == strided)
-      reader<A>(p, stride).prefetch(n, n);
+      fetch_strided(p, stride, n);
   }
   template <class A> static KM_INL void open(Stage& stage, char*& local, i64& m) {
     if constexpr (A::pattern == contiguous) {
@@ -330,12 +330,12 @@ template <class Op, class... I, class... O> struct transform<Op, in<I...>, out<O
       if constexpr (A::pattern == transposed) {
         constexpr i64 a_line = A::size < line_bytes ? line_bytes / A::size : 1;
         i64 share = ceil_div(next.w, a_line), x = next.left + r % a_line * share;
-        i64 in = x % depth, end = smaller(x + share, next.left + next.w);
-        const char* from = next.p[k] + x / depth * aside[k] + in * stride(k, last) + r * A::size;
-        for (; x < end; x++) {
+        i64 over = side < 0 ? 0 : x / depth, in = x - over * depth, step = stride(k, last);
+        i64 end = smaller(x + share, next.left + next.w), wrap = aside[k] - depth * step;
+        const char* from = next.p[k] + over * aside[k] + in * step + r * A::size;
+        for (; x < end; x++, from += step) {
           __builtin_prefetch(from, 0, 2);
-          from += stride(k, last);
-          if (++in == depth) in = 0, from += aside[k] - depth * stride(k, last);
+          if (++in == depth) in = 0, from += wrap;
         }
       } else if constexpr (A::pattern == contiguous) {
         if (rows == inner) fetch_row(next.p[k] + r * down[k], next.w * A::size);
