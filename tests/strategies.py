@@ -101,6 +101,8 @@ class Case:
 
 
 DRAWN = sorted(set(OPERATIONS) - {"tgamma", "lgamma"})
+# These see the sign of a NaN as their last argument, which is not specified.
+READ_THE_SIGN = ("copysign", "signbit")
 # Depth of nesting that is left at the outermost block of a function.
 TOP = 3
 
@@ -158,6 +160,8 @@ class _Author:
         if choice < 70:
             row = OPERATIONS[self.draw(st.sampled_from(DRAWN))]
             args = [self.expression(depth - 1) for _ in range(row.arity)]
+            if row.name in READ_THE_SIGN:
+                args[-1] = self.not_nan(args[-1])
             return self.builder.apply(row.name, *args)
         if choice < 80:
             return self.builder.select(*(self.expression(depth - 1) for _ in range(3)))
@@ -173,6 +177,9 @@ class _Author:
         callee = self.draw(st.sampled_from(self.callees))
         args = [self.fitted(self.real_for(t, depth), t) for _, t in callee.params]
         return self.builder.call(callee, args)
+
+    def not_nan(self, value: ir.Expr) -> ir.Expr:
+        return self.builder.select(self.builder.apply("isnan", value), self.builder.const(1), value)
 
     def real_for(self, type_: Type, depth: int) -> ir.Expr:
         value = self.expression(depth - 1)
