@@ -144,14 +144,12 @@ KM_INL tuple3<A, B, C> choose(bool c, tuple3<A, B, C> x, tuple3<A, B, C> y) {
 
 // ---- float to integer -----------------------------------------------------------------------------------------------------
 
-// GCC turns a float that becomes an integer and a float again into a truncation, which keeps the sign of zero: -0.25 must
-// give 0.0, not -0.0.  So it may not see that a value is the integer part of another.
-#if defined(__clang__) || defined(__CUDACC__)
-#define KM_INTEGER(x) (x)
-#elif __GNUC__ >= 12
+// GCC (12 and later) turns a float that becomes an integer and a float again into a truncation, which keeps the sign of
+// zero: -0.25 must give 0.0, not -0.0.  So it may not see that a value is the integer part of another.
+#if __GNUC__ >= 12 && !defined(__clang__) && !defined(__CUDACC__)
 #define KM_INTEGER(x) __builtin_assoc_barrier(x)
 #else
-#define KM_INTEGER(x) ({ auto whole_ = (x); __asm__("" : "+r"(whole_)); whole_; })
+#define KM_INTEGER(x) (x)
 #endif
 
 // A value that the type cannot hold becomes its lowest value before the conversion, which is then defined.
