@@ -391,10 +391,24 @@ def demo(*, output: str, picture: str | None, as_json: bool) -> None:
 )
 @click.option("--seed", type=click.IntRange(0), default=0, help="Of the random order.")
 @click.option("--blocks", type=click.IntRange(0), default=0, help="Blocks that are live at once.")
+@click.option(
+    "--with",
+    "others",
+    type=click.Path(exists=True, dir_okay=False),
+    multiple=True,
+    help="A further file of the program, .cu or .cpp; can be repeated.",
+)
 @click.argument("program", type=click.Path(exists=True, dir_okay=False))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(
-    *, program: str, arguments: tuple[str, ...], sanitize: bool, order: Any, seed: int, blocks: int
+    *,
+    program: str,
+    arguments: tuple[str, ...],
+    others: tuple[str, ...],
+    sanitize: bool,
+    order: Any,
+    seed: int,
+    blocks: int,
 ) -> int:
     """Run a CUDA program, host code and all, on the emulator.
 
@@ -404,7 +418,9 @@ def run(
     from kernelmill.runtime.emulator import Sanitizer, Schedule, run_program, scheduled
 
     with scheduled(Schedule(order, seed, blocks)):
-        done = run_program(program, arguments, sanitizer=Sanitizer() if sanitize else None)
+        done = run_program(
+            program, arguments, others=others, sanitizer=Sanitizer() if sanitize else None
+        )
     for report in done.reports:
         click.echo(str(report), err=True)
     if done.reports:

@@ -115,3 +115,28 @@ int main() {
         ("uninitialised read", "program.cu:4", "fresh", 0),
         ("out of bounds", "program.cu:4", "fresh", 10),
     ]
+
+
+def test_a_program_may_have_further_files(tmp_path):
+    (tmp_path / "sizes.h").write_text("constexpr int size = 6;\n")
+    (tmp_path / "kernels.cu").write_text(
+        '#include "sizes.h"\n'
+        "__global__ void fill(int* x) { x[threadIdx.x] = threadIdx.x; }\n"
+        "void run(int* x) { fill<<<1, size>>>(x); cudaDeviceSynchronize(); }\n"
+    )
+    (tmp_path / "reference.cpp").write_text("int reference(int i) { return i; }\n")
+    (tmp_path / "main.cu").write_text(
+        '#include "sizes.h"\n#include <cstdio>\n'
+        "void run(int*);\nint reference(int);\n"
+        "int main() { int *x, wrong = 0; cudaMallocManaged(&x, size * sizeof(int)); run(x);\n"
+        "  for (int i = 0; i < size; i++) wrong += x[i] != reference(i);\n"
+        '  printf("%d wrong\\n", wrong); return wrong; }\n'
+    )
+    others = [tmp_path / "kernels.cu", tmp_path / "reference.cpp"]
+    for sanitizer in (None, Sanitizer()):
+        done = run_program(
+            tmp_path / "main.cu", others=others, capture=True, timeout=60, sanitizer=sanitizer
+        )
+        assert (done.stdout, done.stderr, done.returncode) == ("0 wrong\n", "", 0)
+    lonely = run_program(tmp_path / "main.cu", capture=True, timeout=60)
+    assert "it defines no `_Z9referencei`" in lonely.stderr or "`_Z3runPi`" in lonely.stderr

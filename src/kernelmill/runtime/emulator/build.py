@@ -86,6 +86,8 @@ class Request:
         Template instances, or kernels that a macro makes, such as "scale<float>".
     program
         Whether it is a program with a `main` of its own.
+    others
+        Further files of a program: `.cu` is rewritten too, others are compiled as they are.
     std
         The C++ standard.
     sanitize
@@ -100,6 +102,7 @@ class Request:
     contract: bool = True
     expressions: tuple[str, ...] = ()
     program: bool = False
+    others: tuple[Path, ...] = ()
     std: str = "c++17"
     sanitize: bool = False
 
@@ -155,6 +158,7 @@ def build_program(request: Request) -> Built:
         flags=request.flags(),
         emulator=emulator_digest(),
         program=request.program,
+        others=[_state(path, request.include_dirs) for path in request.others],
         toolchain=toolchain_identity(compiler, config.march),
     )
 
@@ -187,9 +191,8 @@ def _compile(request: Request, compiler: HostCompiler, march: str, directory: Pa
         program=request.program,
     )
     include = directory / "include"
-    for name, body in sources.files.items():
-        (include / name).parent.mkdir(parents=True, exist_ok=True)
-        (include / name).write_text(body, encoding="utf-8")
+    _write(include, sources.files)
+    others = [_other(path, number, request, include) for number, path in enumerate(request.others)]
     numbers = _numbers(sources.kernels, request.expressions)
     text = sources.text + (_registered if request.program else _entries)(numbers)
     # The flags of kernels keep clang++ from linking a C++ library; host code may need one.
@@ -202,7 +205,7 @@ def _compile(request: Request, compiler: HostCompiler, march: str, directory: Pa
             compiler=compiler,
             march=march,
             include_dirs=(include, HERE.parent, SHIMS),
-            extra=(*request.flags(), *spin, *library),
+            extra=(*map(str, others), *request.flags(), *spin, *library),
         )
     except CompileError as error:
         if str(directory) in error.hint:  # what is there is gone when the user reads this
@@ -218,6 +221,35 @@ def _compile(request: Request, compiler: HostCompiler, march: str, directory: Pa
     )
     image = Image(_TARGET, "so", made.path.read_bytes())
     return Bundle((image,), rows, signature=request.name, source=text)
+
+
+def _state(path: Path, directories: Sequence[Path]) -> tuple[object, ...]:
+    """Return what a cache key must hold of a further file."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    return path.name, text, included(text, {}, (path.parent, *directories)).files
+
+
+def _write(include: Path, files: Mapping[str, str]) -> None:
+    for name, body in files.items():
+        (include / name).parent.mkdir(parents=True, exist_ok=True)
+        (include / name).write_text(body, encoding="utf-8")
+
+
+def _other(path: Path, number: int, request: Request, include: Path) -> Path:
+    """Return a further file in the form that the compiler takes."""
+    if path.suffix != ".cu":
+        return path.resolve()
+    sources = gather(
+        path.read_text(encoding="utf-8", errors="replace"),
+        name=path.name,
+        headers=request.headers,
+        directories=(path.resolve().parent, *request.include_dirs),
+        defines=request.defines,
+        program=True,
+        folder=f"disk{number}",
+    )
+    _write(include, {**sources.files, f"other{number}.cpp": sources.text})
+    return include / f"other{number}.cpp"
 
 
 def _numbers(kernels: Sequence[KernelName], expressions: Sequence[str]) -> dict[str, int]:

@@ -33,8 +33,8 @@ def main(arguments: list[str]) -> None:
     except (OSError, AttributeError) as error:
         missing = str(error).rpartition("undefined symbol: ")[2]
         sys.exit(
-            f"kernelmill emulator: {arguments[1]} cannot be run: it defines no `{missing}`; a "
-            "program is one file with a `main`, and what that includes"
+            f"kernelmill emulator: {arguments[1]} cannot be run: it defines no `{missing}`; "
+            "further files of a program are named by --with"
         )
     words = [word.encode() for word in arguments[1:]]
     status = entry(len(words), (ctypes.c_char_p * (len(words) + 1))(*words, None))

@@ -160,7 +160,7 @@ KM_EMU_INLINE void __prefetch_global_l1(const void*) {}
 KM_EMU_INLINE void __prefetch_global_l2(const void*) {}
 extern "C" long long km_emu_clock();
 KM_EMU_INLINE long long clock64() { return km_emu_clock(); }
-#ifndef KM_EMU_STANDARD  // the C library has one of this name
+#ifdef KM_EMU_LIGHT  // the C library has one of this name
 KM_EMU_INLINE long clock() { return (long)km_emu_clock(); }
 #endif
 extern "C" unsigned long long km_emu_nanoseconds();

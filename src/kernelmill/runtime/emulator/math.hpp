@@ -1,9 +1,9 @@
-// math.hpp - the math functions of CUDA as global functions; they are those of the C library, and where a text includes
-// the C++ library's <cmath>, its overloads serve (KM_EMU_STANDARD).
+// math.hpp - the math functions of CUDA as global functions; they are those of the C library. The overloads are those of
+// <cmath>, which takes time to read; a text that includes nothing heavy gets light ones (KM_EMU_LIGHT).
 #pragma once
 #include "thread.hpp"
 
-#if defined(KM_EMU_STANDARD)
+#if !defined(KM_EMU_LIGHT)
 #include <math.h>
 #include <stdlib.h>
 #else
@@ -106,10 +106,10 @@ KM_EMU_MIXED(long long, unsigned long long, unsigned long long)
 KM_EMU_MIXED(int, long, long)
 KM_EMU_MIXED(int, long long, long long)
 #undef KM_EMU_MIXED
-KM_EMU_INLINE unsigned umin(unsigned a, unsigned b) { return min(a, b); }
-KM_EMU_INLINE unsigned umax(unsigned a, unsigned b) { return max(a, b); }
-KM_EMU_INLINE long long llmin(long long a, long long b) { return min(a, b); }
-KM_EMU_INLINE long long llmax(long long a, long long b) { return max(a, b); }
+template <class T> KM_EMU_INLINE T umin(T a, T b) { return min(a, b); }
+template <class T> KM_EMU_INLINE T umax(T a, T b) { return max(a, b); }
+template <class T> KM_EMU_INLINE T llmin(T a, T b) { return min(a, b); }
+template <class T> KM_EMU_INLINE T llmax(T a, T b) { return max(a, b); }
 
 #define KM_EMU_EXTRA(name, single, precise)                                \
   KM_EMU_INLINE float name##f(float x) { return single; }                  \
@@ -121,7 +121,7 @@ KM_EMU_EXTRA(sinpi, (float)__builtin_sin(3.14159265358979323846 * x), __builtin_
 KM_EMU_EXTRA(cospi, (float)__builtin_cos(3.14159265358979323846 * x), __builtin_cos(3.14159265358979323846 * x))
 KM_EMU_EXTRA(normcdf, 0.5f * __builtin_erfcf(-0.70710678f * x), 0.5 * __builtin_erfc(-0.70710678118654752440 * x))
 #undef KM_EMU_EXTRA
-#if !defined(_GNU_SOURCE) || !defined(KM_EMU_STANDARD)
+#if !defined(_GNU_SOURCE) || defined(KM_EMU_LIGHT)
 KM_EMU_INLINE float exp10f(float x) { return __builtin_powf(10.0f, x); }
 KM_EMU_INLINE double exp10(double x) { return __builtin_pow(10.0, x); }
 KM_EMU_INLINE void sincosf(float x, float* s, float* c) { *s = __builtin_sinf(x), *c = __builtin_cosf(x); }

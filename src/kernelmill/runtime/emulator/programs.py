@@ -41,6 +41,7 @@ def run_program(
     path: str | Path,
     arguments: Sequence[str] = (),
     *,
+    others: Sequence[str | Path] = (),
     options: CudaOptions | None = None,
     capture: bool = False,
     timeout: float | None = None,
@@ -54,6 +55,8 @@ def run_program(
         The file; includes are found beside it and in `options.include_dirs`.
     arguments
         What `main` gets behind the name of the program.
+    others
+        Further files of the program, `.cu` or of the host.
     options
         `contract`, `defines`, `include_dirs` and `std` count.
     capture
@@ -91,6 +94,7 @@ def run_program(
         defines=options.defines if options else (),
         contract=options.contract if options else True,
         program=True,
+        others=tuple(Path(other) for other in others),
         std=options.std if options else "c++17",
         sanitize=sanitizer is not None,
     )

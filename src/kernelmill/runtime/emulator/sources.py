@@ -24,7 +24,6 @@ __all__ = ["HERE", "SHIMS", "Sources", "emulator_digest", "gather"]
 HERE: Final = Path(__file__).resolve().parent
 # Headers of the CUDA toolkit and of C that mean something else here.
 SHIMS: Final = HERE / "include"
-_DISK: Final = "disk"
 _INCLUDE: Final = re.compile(
     r'^(?P<head>[ \t]*#[ \t]*include[ \t]*)(?:"(?P<quoted>[^"\n]+)"|<(?P<angled>[^>\n]+)>)',
     re.MULTILINE,
@@ -75,6 +74,7 @@ def gather(
     directories: Sequence[Path] = (),
     defines: Sequence[str] = (),
     program: bool = False,
+    folder: str = "disk",
 ) -> Sources:
     """Rewrite a text and all that it includes.
 
@@ -90,13 +90,15 @@ def gather(
         Macros, "NAME" or "NAME=VALUE".
     program
         Whether there is host code: then it sees CUDA's runtime API without including it.
+    folder
+        What the names of files on disk begin with, of which each text of a program has its own.
 
     Raises
     ------
     CompileError, NotImplementedHere
         As `rewrite` does.
     """
-    reached = _Reached(headers, directories)
+    reached = _Reached(headers, directories, folder)
     reached.visit(text, None)
     macros = frozenset(m for t in (text, *reached.texts.values()) for m in kernel_macros(t))
     main = rewrite(reached.pointed(text, None), macros)
@@ -111,7 +113,7 @@ def gather(
         rewritten.append(made)
         ptx, host = ptx or made.ptx, host or made.launches
     prelude = [f"#define {d.replace('=', ' ', 1)}\n" for d in defines]
-    prelude += ["#define KM_EMU_STANDARD\n"] if reached.heavy or host or program else []
+    prelude += [] if reached.heavy or host or program else ["#define KM_EMU_LIGHT\n"]
     prelude += ['#include "emulator/device.hpp"\n']
     prelude += ['#include "emulator/ptx.hpp"\n'] if ptx else []
     prelude += ['#include "emulator/host_api.hpp"\n'] if host or program else []
@@ -123,8 +125,10 @@ def gather(
 class _Reached:
     """The files behind `#include`, by the names that the compiler will find them by."""
 
-    def __init__(self, headers: Mapping[str, str], directories: Sequence[Path]) -> None:
-        self._headers, self._directories = headers, directories
+    def __init__(
+        self, headers: Mapping[str, str], directories: Sequence[Path], folder: str
+    ) -> None:
+        self._headers, self._directories, self._folder = headers, directories, folder
         self.texts: dict[str, str] = {}
         self.names: dict[str, str] = {}
         self.places: dict[str, Path] = {}
@@ -140,7 +144,7 @@ class _Reached:
                 continue
             path = self._find(name, place)
             if path is not None:
-                key = self._keys.setdefault(path, f"{_DISK}/{len(self._keys)}_{path.name}")
+                key = self._keys.setdefault(path, f"{self._folder}/{len(self._keys)}_{path.name}")
                 self._add(
                     key, str(path), path.read_text(encoding="utf-8", errors="replace"), path.parent
                 )
