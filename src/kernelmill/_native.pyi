@@ -79,6 +79,7 @@ class CudaLauncher:
 class Caller:
     _launcher: Any
     _read: Any
+    _single: Any
     functions: tuple[object, ...]
     @staticmethod
     def watch(events: dict[str, Any], /) -> None: ...

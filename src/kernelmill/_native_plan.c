@@ -1,8 +1,8 @@
 /* `Caller`: what a plan inherits, so that its common call takes no Python at all.
  *
- * plan(*inputs, out=array) goes straight to the launcher, with the captured scalars read where
- * there are any, unless somebody listens to events; every other call, and one that the launcher
- * leaves, is handed to the method `_general(inputs, out)`.
+ * plan(*inputs, out=array), or with a new output, goes straight to the launcher, with the captured
+ * scalars read where there are any, unless somebody listens to events; every other call, and one
+ * that the launcher leaves, is handed to the method `_general(inputs, out)`.
  * `_native_py.py` has the same in Python.
  */
 #include "_native.h"
@@ -15,6 +15,7 @@ typedef struct {
     PyObject *launcher;  /* a Launcher or CudaLauncher, None or NULL */
     PyObject *read;      /* (functions) -> captured scalars or None; None where there are none */
     PyObject *functions;
+    PyObject *single; /* (inputs) -> a new output or None; None where there are several */
 } Caller;
 
 /* Both launchers begin so. */
@@ -36,12 +37,17 @@ static int is_launcher(PyObject *object) {
     return type && (type == km_launcher_type || type == km_cuda_launcher_type);
 }
 
-static PyObject *call_general(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *out) {
-    PyObject *inputs = PyTuple_New(n);
-    for (Py_ssize_t i = 0; inputs && i < n; i++) {
+static PyObject *tuple_of(PyObject *const *args, Py_ssize_t n) {
+    PyObject *tuple = PyTuple_New(n);
+    for (Py_ssize_t i = 0; tuple && i < n; i++) {
         Py_INCREF(args[i]);
-        PyTuple_SetItem(inputs, i, args[i]);
+        PyTuple_SetItem(tuple, i, args[i]);
     }
+    return tuple;
+}
+
+static PyObject *call_general(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *out) {
+    PyObject *inputs = tuple_of(args, n);
     PyObject *made = inputs ? PyObject_CallMethodObjArgs(self, general, inputs, out, NULL) : NULL;
     Py_XDECREF(inputs);
     return made;
@@ -66,9 +72,9 @@ static PyObject *launch(const Caller *self, PyObject *const *args, Py_ssize_t n)
     return done;
 }
 
-static PyObject *call(PyObject *object, PyObject *const *args, Py_ssize_t n, PyObject *out) {
+static PyObject *call_out(PyObject *object, PyObject *const *args, Py_ssize_t n, PyObject *out) {
     const Caller *self = (const Caller *)object;
-    if (out != Py_None && !PyTuple_CheckExact(out) && is_launcher(self->launcher) && is_quiet()) {
+    if (!PyTuple_CheckExact(out) && is_launcher(self->launcher) && is_quiet()) {
         PyObject *done = launch(self, args, n);
         if (!done) return NULL;
         Py_DECREF(done);
@@ -80,6 +86,35 @@ static PyObject *call(PyObject *object, PyObject *const *args, Py_ssize_t n, PyO
     return call_general(object, args, n, out);
 }
 
+/* The same with a new output. */
+static PyObject *call_new(PyObject *object, PyObject *const *args, Py_ssize_t n) {
+    const Caller *self = (const Caller *)object;
+    PyObject *items[MAX_INPUTS + 1], *out = NULL, *done = NULL;
+    if (n > MAX_INPUTS || !self->single || self->single == Py_None ||
+        !is_launcher(self->launcher) || !is_quiet())
+        return call_general(object, args, n, Py_None);
+    PyObject *inputs = tuple_of(args, n);
+    if (inputs) out = PyObject_CallFunctionObjArgs(self->single, inputs, NULL);
+    if (out && out != Py_None) {
+        memcpy(items, args, (size_t)n * sizeof *args);
+        items[n] = out;
+        done = launch(self, items, n);
+    }
+    Py_XDECREF(inputs);
+    if (done == Py_True) {
+        Py_DECREF(done);
+        return out;
+    }
+    int failed = !out || (out != Py_None && !done);
+    Py_XDECREF(out);
+    Py_XDECREF(done);
+    return failed ? NULL : call_general(object, args, n, Py_None);
+}
+
+static PyObject *call(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *out) {
+    return out == Py_None ? call_new(self, args, n) : call_out(self, args, n, out);
+}
+
 static int is_out(PyObject *name) {
     return name == out_name || PyObject_RichCompareBool(name, out_name, Py_EQ) == 1;
 }
@@ -87,7 +122,7 @@ static int is_out(PyObject *name) {
 static PyObject *caller_fast(PyObject *self, PyObject *const *args, size_t nargsf,
                              PyObject *names) {
     Py_ssize_t n = (Py_ssize_t)ARGUMENT_COUNT(nargsf), n_names = names ? PyTuple_Size(names) : 0;
-    if (!n_names) return call_general(self, args, n, Py_None);
+    if (!n_names) return call(self, args, n, Py_None);
     if (n_names == 1 && is_out(PyTuple_GetItem(names, 0))) return call(self, args, n, args[n]);
     PyErr_SetString(PyExc_TypeError, "a plan takes its inputs, and out=");
     return NULL;
@@ -119,6 +154,7 @@ static int caller_traverse(PyObject *object, visitproc visit, void *arg) {
     Py_VISIT(self->launcher);
     Py_VISIT(self->read);
     Py_VISIT(self->functions);
+    Py_VISIT(self->single);
     return 0;
 }
 
@@ -127,6 +163,7 @@ static int caller_clear(PyObject *object) {
     Py_CLEAR(self->launcher);
     Py_CLEAR(self->read);
     Py_CLEAR(self->functions);
+    Py_CLEAR(self->single);
     return 0;
 }
 
@@ -151,6 +188,7 @@ static PyMemberDef caller_members[] = {
     {"_launcher", T_OBJECT, offsetof(Caller, launcher), 0, NULL},
     {"_read", T_OBJECT, offsetof(Caller, read), 0, NULL},
     {"functions", T_OBJECT, offsetof(Caller, functions), 0, NULL},
+    {"_single", T_OBJECT, offsetof(Caller, single), 0, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 static PyMethodDef caller_methods[] = {

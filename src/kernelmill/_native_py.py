@@ -451,11 +451,12 @@ class Launcher:
 class Caller:
     """What a plan inherits: calls its launcher, or its method `_general(inputs, out)`."""
 
-    __slots__ = ("_launcher", "_read", "functions")
+    __slots__ = ("_launcher", "_read", "_single", "functions")
 
     _events: ClassVar[dict[str, Any]] = {}
     _launcher: Any
     _read: Any
+    _single: Any
     functions: tuple[object, ...]
 
     @staticmethod
@@ -469,10 +470,13 @@ class Caller:
         """Launch; the only name is `out`."""
         if names.keys() - {"out"}:
             raise TypeError("a plan takes its inputs, and out=")
-        out, launcher = names.get("out"), self._launcher
-        direct = out is not None and type(out) is not tuple and launcher is not None
-        if direct and self._events.get("active") is False and self._launch(inputs, out):
-            return out
+        out, made = names.get("out"), None
+        if self._launcher is not None and self._events.get("active") is False:
+            made = out
+            if out is None and self._single is not None:
+                made = self._single(inputs)
+        if made is not None and type(made) is not tuple and self._launch(inputs, made):
+            return made
         return self._general(inputs, out)
 
     def _launch(self, inputs: tuple[Any, ...], out: Any) -> Any:

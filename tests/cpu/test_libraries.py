@@ -211,13 +211,19 @@ class Interface:
 
 def test_arrays_of_another_device() -> None:
     with pytest.raises(km.DeviceError) as caught:
-        km.transform((np.ones(3), Elsewhere()), lambda a, b: a + b)
+        km.transform((bytearray(3), Elsewhere()), lambda a, b: a + b)
     assert str(caught.value) == (
         f"argument 'inputs[1]' is a {__name__}.Elsewhere on cuda:1; this call runs on the CPU\n\n"
         "hint: copy it to the host first, for example `inputs[1].cpu()`"
     )
     with pytest.raises(km.DeviceError, match="in the memory of a CUDA device"):
-        km.transform((np.ones(3), Interface()), lambda a, b: a + b)
+        km.transform((bytearray(3), Interface()), lambda a, b: a + b)
+
+
+def test_a_numpy_array_beside_one_on_a_device_that_is_not_there() -> None:
+    """It would be copied there; nobody asks for the other's memory before."""
+    with pytest.raises((km.DeviceError, km.MissingExtraError)):
+        km.transform((np.ones(3), Elsewhere()), lambda a, b: a + b)
 
 
 def test_buffers() -> None:

@@ -25,6 +25,7 @@ def plan(request):
         def __init__(self, launcher):
             self.left = []
             self._launcher, self._read, self.functions = launcher, None, ()
+            self._single = None
 
         def _general(self, inputs, out):
             self.left.append((inputs, out))
@@ -77,6 +78,35 @@ def test_listeners_see_every_call(plan):
         assert made(X, out=OUT) == "general"
     assert made(X, out=OUT) is OUT
     assert len(calls) == 1
+
+
+@BOTH
+def test_a_new_output_is_launched_on_too(plan):
+    made, calls, _ = plan
+    asked, outputs = [], [OUT, OUT, None, np.empty(9, "f4"), LookupError()]
+
+    def single(inputs):
+        asked.append(inputs)
+        found = outputs.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    made._single = single
+    assert made(X) is OUT
+    assert made(X, out=None) is OUT
+    assert len(calls) == 2
+    assert made(X) == "general", "none was made"
+    assert made(X) == "general", "the launcher does not take it"
+    with pytest.raises(LookupError):
+        made(X)
+    assert len(asked) == 5
+    assert asked[0][0] is X
+    assert [out for _, out in made.left] == [None, None]
+    with events.listen():
+        assert made(X) == "general"
+    assert made(X, out=OUT) is OUT
+    assert len(asked) == 5
 
 
 @BOTH

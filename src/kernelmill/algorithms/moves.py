@@ -93,9 +93,11 @@ def _number(placed: Sequence[Any]) -> int:
     """Return the number of the device of the first array, else of the current one."""
     from kernelmill.runtime.cuda.arrays import view_of  # noqa: PLC0415 - only where it is used
 
-    if placed:
-        return view_of(placed[0], "an input").device
-    return int(current_backend().name.partition(":")[2])
+    if not placed:
+        return int(current_backend().name.partition(":")[2])
+    first = placed[0]
+    says = getattr(first, "__dlpack_device__", None)  # without asking for its memory
+    return int(says()[1]) if says is not None else view_of(first, "an input").device
 
 
 def _sent(array: np.ndarray[Any, Any], name: str, number: int) -> Any:  # Any: a CudaArray

@@ -255,6 +255,7 @@ class Plan(Caller):
         self._prepare = prepare
         self._launcher: Launcher | None = None
         self._allocate: Allocator | None = None
+        self._single: Allocator | None = None
         self._scalar = bound.scalar
         self._read = None if built.scope.is_static else built.scope.read
         if fixed is not None and bound.elements and not bound.tail and built.kernel.entry:
@@ -262,10 +263,14 @@ class Plan(Caller):
             self._launcher = built.backend.launcher(built.kernel, direct)
             if self._launcher is not None:
                 self._allocate = built.backend.allocator(direct)
+                if direct.outputs == 1 and not bound.scalar:
+                    self._single = self._allocate
 
     def _general(self, inputs: tuple[Any, ...], out: Any) -> Any:
         """Run the plan where the launcher does not, or did not."""
-        tried = self._launcher is not None and out is not None and type(out) is not tuple
+        tried = self._launcher is not None and (
+            self._single is not None if out is None else type(out) is not tuple
+        )
         if not events.active and not tried:
             done = self.try_launch(self.functions, inputs, out)
             if done is not None:
