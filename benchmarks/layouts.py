@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 import kernelmill as km
-from harness import OURS, Case, Contender, Goal
-from peers import values
+from harness import OURS, REFERENCE, Case, Contender, Goal
+from kernelmill.runtime.native import stream_threshold
+from peers import loops, threads, values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -140,12 +141,14 @@ def _add(a: Any, b: Any) -> Any:
 def _transform(name: str, inputs: tuple[Array, ...], out: Array) -> Case:
     flat, flat_out = np.ascontiguousarray(inputs[0]).ravel(), np.empty(out.size, out.dtype)
     function = _scale if len(inputs) == 1 else _add
+    reference = _reference(inputs, out)
     return Case(
         name=f"{'2*x + 1 of ' if len(inputs) == 1 else ''}{name}",
         dtype=out.dtype.name,
         elements=out.size,
         contenders=(
             Contender(OURS, lambda: km.transform(inputs, function, out=out)),
+            *([reference] if isinstance(reference, Contender) else []),
             Contender("numpy", lambda: function(*inputs)),
             Contender(CONTIGUOUS, lambda: km.transform(flat, _scale, out=flat_out), compared=False),
         ),
@@ -153,4 +156,15 @@ def _transform(name: str, inputs: tuple[Array, ...], out: Array) -> Case:
         bytes=inputs[0].nbytes + out.nbytes,
         written=out.nbytes,
         tolerance=_TOLERANCE[out.dtype.name],
+        skipped={REFERENCE: reference} if isinstance(reference, str) else {},
     )
+
+
+def _reference(inputs: tuple[Array, ...], out: Array) -> Contender | str:
+    """Return the loop nest in C++ for the same arrays, or the reason why there is none."""
+    loaded = loops()
+    if loaded.missing:
+        return loaded.missing
+    streams = inputs[0].nbytes + out.nbytes > stream_threshold()
+    run = loaded.bind_layout(inputs, out, threads=threads(), streams=streams)
+    return Contender(REFERENCE, run)

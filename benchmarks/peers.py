@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from harness import Goal
 
-__all__ = ["Expression", "case_of", "peer", "threads", "values"]
+__all__ = ["Expression", "case_of", "loops", "peer", "threads", "values"]
 
 Array = np.ndarray[Any, Any]
 # torch.compile takes seconds an expression and type, and loses milliseconds a call when it is cold.
@@ -133,7 +133,7 @@ def _numpy(e: Expression, inputs: Inputs, out: Array, moved: int) -> Contender:
 def _reference(e: Expression, inputs: Inputs, out: Array, moved: int) -> Contender | str:
     if not e.loop:
         return ""
-    loaded = _loops()
+    loaded = loops()
     if loaded.missing:
         return loaded.missing
     streams = not e.reduces and moved > stream_threshold()
@@ -143,7 +143,8 @@ def _reference(e: Expression, inputs: Inputs, out: Array, moved: int) -> Contend
 
 
 @once
-def _loops() -> reference.Reference:
+def loops() -> reference.Reference:
+    """Return the loops of reference.cpp, compiled once."""
     return reference.load()
 
 

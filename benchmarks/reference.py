@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -63,6 +65,47 @@ class Reference:
             return kept[1]
 
         return call
+
+    def bind_layout(
+        self, inputs: Sequence[Any], out: Any, *, threads: int, streams: bool
+    ) -> Callable[[], object]:
+        """Return a call of the loop nest for arrays of any strides: 2*a + 1, or a + b.
+
+        The result of the call is `out`.
+        """
+        assert self.library is not None, self.missing
+        function = self.library[f"layout_{_SUFFIX[out.dtype.name]}"]
+        function.restype = None
+        order = _order(inputs[0], out)
+        arrays = [_four(np.broadcast_to(x, out.shape).transpose(order)) for x in (*inputs, out)]
+        steps = [[s // out.itemsize for s in x.strides] for x in arrays]
+        if len(inputs) == 1:
+            steps.insert(1, [0] * 4)
+        strides = (ctypes.c_int64 * 12)(*(s for found in steps for s in found))
+        shape = (ctypes.c_int64 * 4)(*arrays[0].shape)
+        pointers = [ctypes.c_void_p(x.ctypes.data) for x in inputs] + [ctypes.c_void_p(None)]
+        target = ctypes.c_void_p(out.ctypes.data)
+        kept = (inputs, out)
+
+        def call() -> object:
+            function(*pointers[:2], target, shape, strides, threads, int(streams))
+            return kept[1]
+
+        return call
+
+
+def _order(x: Any, out: Any) -> list[int]:
+    """Return the axes in the order of the output, with that of tiles before the last one."""
+    order = sorted(range(out.ndim), key=lambda axis: -out.strides[axis])
+    turned = [axis for axis in order[:-1] if x.strides[axis] == x.itemsize]
+    return [*(a for a in order[:-1] if a not in turned), *turned, order[-1]]
+
+
+def _four(x: Any) -> Any:
+    """Return a view of four dimensions; one dimension is cut in two, for the threads."""
+    if x.ndim == 1:
+        x = x.reshape(1 << (x.size.bit_length() - 1) // 2, -1)
+    return x.reshape((1,) * (4 - x.ndim) + x.shape)
 
 
 def load() -> Reference:
