@@ -282,13 +282,14 @@ class _Loaded:
     library: ctypes.CDLL | None = None
 
 
-def load_runtime(*, sanitize: bool = False) -> ctypes.CDLL:
+def load_runtime(path: Path | None = None) -> ctypes.CDLL:
     """Return the runtime, loaded so that kernels find it; it is compiled at its first use.
 
     Parameters
     ----------
-    sanitize
-        Load the one that looks on; a process has one of the two.
+    path
+        Of `build_runtime`, for a process that is to have the one that looks on; a process has one
+        of the two.
 
     Raises
     ------
@@ -298,8 +299,7 @@ def load_runtime(*, sanitize: bool = False) -> ctypes.CDLL:
     if _Loaded.library is None:
         with _LOCK:
             if _Loaded.library is None:
-                path = build_runtime(sanitize=sanitize)
-                _Loaded.library = _open(path, ctypes.RTLD_GLOBAL)
+                _Loaded.library = _open(path or build_runtime(), ctypes.RTLD_GLOBAL)
     return _Loaded.library
 
 

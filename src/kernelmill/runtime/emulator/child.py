@@ -21,9 +21,10 @@ def main(arguments: list[str]) -> None:
     schedule = Schedule(cast("Order", order), seed, blocks, patience)
     if "report" in settings:
         report = Path(settings["report"])
-        runtime = prepare_runtime(report, settings["symbols"], settings["checks"])
+        path, symbols = settings["runtime"], settings["symbols"]
+        runtime = prepare_runtime(path, report, symbols, settings["checks"])
     else:
-        runtime = load_runtime()
+        runtime = load_runtime(Path(settings["runtime"]))
     runtime.km_emu_defaults.restype = ctypes.POINTER(LaunchRecord)
     record = record_of((1, 1, 1), (1, 1, 1), 0, cooperative=False, schedule=schedule)
     ctypes.memmove(runtime.km_emu_defaults(), ctypes.byref(record), ctypes.sizeof(record))

@@ -15,7 +15,6 @@ from kernelmill.runtime.emulator.build import (
     Built,
     Request,
     build_program,
-    build_runtime,
     load_runtime,
 )
 from kernelmill.runtime.emulator.launches import check_geometry, start
@@ -137,7 +136,6 @@ class EmulatedCode:
     ) -> Job:
         """Return a launch of the build that is looked at."""
         built = build_program(replace(self.request, sanitize=True))
-        build_runtime(sanitize=True)
         return Job(
             kernel,
             built.path,

@@ -102,7 +102,6 @@ def run_program(
         report = Path(name) / "reports"
         settings = Path(name) / "settings.json"
         library = build_program(request).path
-        build_runtime(sanitize=request.sanitize)
         settings.write_text(json.dumps(_settings(library, report, sanitizer)))
         done = subprocess.run(
             [
@@ -129,6 +128,7 @@ def _settings(library: Path, report: Path, sanitizer: Sanitizer | None) -> dict[
     schedule = current_schedule()
     found: dict[str, object] = {
         "library": str(library),
+        "runtime": str(build_runtime(sanitize=sanitizer is not None)),
         "schedule": (schedule.order, schedule.seed, schedule.blocks, schedule.patience),
     }
     if sanitizer is not None:

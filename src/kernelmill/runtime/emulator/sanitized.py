@@ -23,9 +23,11 @@ from kernelmill.runtime.emulator.schedule import Order, Schedule
 __all__ = ["prepare_runtime"]
 
 
-def prepare_runtime(report: Path, symbols: Any, checks: Any) -> ctypes.CDLL:  # Any: from JSON
+def prepare_runtime(
+    path: str, report: Path, symbols: Any, checks: Any
+) -> ctypes.CDLL:  # Any: from JSON
     """Load the runtime that looks on; tell it where reports go and which arrays there are."""
-    runtime = load_runtime(sanitize=True)
+    runtime = load_runtime(Path(path))
     runtime.km_emu_check_output(str(report).encode(), int(checks["strict"]), checks["initcheck"])
     for shared, at, nbytes, name in symbols:
         runtime.km_emu_check_symbol(
@@ -37,7 +39,7 @@ def prepare_runtime(report: Path, symbols: Any, checks: Any) -> ctypes.CDLL:  # 
 def run(folder: Path) -> None:
     """Run the job in a folder."""
     job = json.loads((folder / "job.json").read_text())
-    runtime = prepare_runtime(folder / "reports", job["symbols"], job["checks"])
+    runtime = prepare_runtime(job["runtime"], folder / "reports", job["symbols"], job["checks"])
     with (folder / "memory").open("rb+") as file:
         memory = mmap.mmap(file.fileno(), 0)
     base = ctypes.addressof((ctypes.c_char * len(memory)).from_buffer(memory))

@@ -9,9 +9,9 @@ from __future__ import annotations
 import atexit
 import ctypes
 import json
-import mmap
 import os
 import select
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from kernelmill.errors import ArgumentError, DeviceError
+from kernelmill.runtime.emulator.build import build_runtime
 from kernelmill.runtime.emulator.launches import raise_for
 from kernelmill.runtime.emulator.reports import Array, Report, SanitizerError, read_reports
 from kernelmill.runtime.emulator.schedule import current_schedule
@@ -169,11 +170,11 @@ def run_job(job: Job, sanitizer: Sanitizer) -> None:
     DeviceError
         The launch failed otherwise, or took too long.
     """
-    place = _FAST if _FAST.is_dir() else None
-    with tempfile.TemporaryDirectory(prefix="kernelmill-", dir=place) as name:
+    spans = _spans(job.arrays)
+    size = spans[-1].offset + spans[-1].high - spans[-1].low + _GAP if spans else _GAP
+    with tempfile.TemporaryDirectory(prefix="kernelmill-", dir=_place(size)) as name:
         folder = Path(name)
-        spans = _spans(job.arrays)
-        _copy_in(spans, folder / "memory")
+        _copy_in(spans, size, folder / "memory")
         (folder / "job.json").write_text(json.dumps(_described(job, spans, sanitizer)))
         status = _run(job, folder, sanitizer)
         reports = _reports(job, folder)
@@ -200,14 +201,18 @@ def _spans(arrays: Sequence[Given]) -> list[_Span]:
     return spans
 
 
-def _copy_in(spans: Sequence[_Span], path: Path) -> None:
-    size = spans[-1].offset + spans[-1].high - spans[-1].low + _GAP if spans else _GAP
-    with path.open("wb+") as file:
+def _place(size: int) -> Path | None:
+    """Return where the job goes: memory that looks like files, where there is enough of it."""
+    enough = _FAST.is_dir() and 2 * size < shutil.disk_usage(_FAST).free
+    return _FAST if enough else None
+
+
+def _copy_in(spans: Sequence[_Span], size: int, path: Path) -> None:
+    with path.open("wb") as file:
         file.truncate(size)
-        with mmap.mmap(file.fileno(), size) as memory:
-            for span in spans:
-                nbytes = span.high - span.low
-                memory[span.offset : span.offset + nbytes] = ctypes.string_at(span.low, nbytes)
+        for span in spans:
+            file.seek(span.offset)
+            file.write(ctypes.string_at(span.low, span.high - span.low))
 
 
 def _copy_out(spans: Sequence[_Span], arrays: Sequence[Given], path: Path) -> None:
@@ -228,6 +233,7 @@ def _described(job: Job, spans: Sequence[_Span], sanitizer: Sanitizer) -> dict[s
     schedule = current_schedule()
     return {
         "library": str(job.library),
+        "runtime": str(build_runtime(sanitize=True)),
         "number": job.number,
         "values": [value.hex() for value in job.values],
         "pointers": pointers,
@@ -302,9 +308,13 @@ class _Nursery:
                 asked.flush()
             except BrokenPipeError:
                 return 1
-            if not select.select([answer], [], [], timeout)[0]:
+            try:
+                if not select.select([answer], [], [], timeout)[0]:
+                    self.close()
+                    return None
+            except BaseException:  # KeyboardInterrupt: the next job must not get this one's answer
                 self.close()
-                return None
+                raise
             return int(answer.readline() or b"1")
 
     def close(self) -> None:
