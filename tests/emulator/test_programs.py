@@ -140,3 +140,20 @@ def test_a_program_may_have_further_files(tmp_path):
         assert (done.stdout, done.stderr, done.returncode) == ("0 wrong\n", "", 0)
     lonely = run_program(tmp_path / "main.cu", capture=True, timeout=60)
     assert "it defines no `_Z9referencei`" in lonely.stderr or "`_Z3runPi`" in lonely.stderr
+
+
+def test_kernels_may_be_overloaded(tmp_path):
+    done = run(
+        tmp_path,
+        """#include <cstdio>
+__global__ void f(int* x) { *x = 1; }
+__global__ void f(float* x) { *x = 2.5f; }
+int main() {
+  int* i; float* f_;
+  cudaMallocManaged(&i, 4), cudaMallocManaged(&f_, 4);
+  f<<<1, 1>>>(i);
+  f<<<1, 1, 0, cudaStreamPerThread>>>(f_);
+  printf("%d %g", *i, *f_);
+}""",
+    )
+    assert (done.stdout, done.stderr) == ("1 2.5", "")

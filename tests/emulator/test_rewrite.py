@@ -168,3 +168,12 @@ def test_shared_memory_is_recognised_wherever_the_word_stands():
         assert rewrite(text).text == "void f() { double* s = (double*)KM_EMU_DYNAMIC; }"
     kept = "extern __shared__ int* p; extern int s[]; extern int f(int s[4]);"
     assert rewrite(kept).text == kept
+
+
+def test_overloaded_kernels_are_launched_but_have_no_name():
+    text = """__global__ void f(int* x);
+    __global__ void f(int* x) {}
+    __global__ void f(float* x) {}
+    __global__ void g(int);
+    __global__ void g(int n) {}"""
+    assert [kernel.name for kernel in rewrite(text).kernels] == ["g", "g"]

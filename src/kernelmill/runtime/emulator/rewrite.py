@@ -76,7 +76,7 @@ class KernelName:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """The C++ text and what was seen in it.
+    """The C++ text and what was seen in it; kernels that are overloaded are not listed.
 
     `ptx`, `launches` and `spins` say whether there is inline PTX, `<<<>>>`, and `volatile`.
     """
@@ -120,7 +120,8 @@ def rewrite(text: str, macros: frozenset[str] = frozenset()) -> Rewritten:
     writer.run()
     made = "".join(writer.out)
     assert made.count("\n") == text.count("\n"), "a line has moved"
-    kernels = tuple(dict.fromkeys(writer.kernels))
+    overloaded = {name for name, forms in writer.forms.items() if len(forms) > 1}
+    kernels = tuple(k for k in dict.fromkeys(writer.kernels) if k.name not in overloaded)
     return Rewritten(made, kernels, writer.ptx, writer.launches, writer.spins)
 
 
@@ -137,6 +138,8 @@ class _Writer:
     macros: frozenset[str]
     out: list[str] = field(default_factory=list)
     kernels: list[KernelName] = field(default_factory=list)
+    # The parameters of each definition: several mean that a name is overloaded.
+    forms: dict[str, set[str]] = field(default_factory=dict)
     scopes: list[_Scope] = field(default_factory=list)
     ptx: bool = False
     launches: bool = False
@@ -220,10 +223,15 @@ class _Writer:
             spaces = [scope.name for scope in self.scopes if scope.name]
             name = "::".join([*spaces, found[0]])
             self.kernels.append(KernelName(name, "template" in before, found[1]))
+            if found[2]:
+                self.forms.setdefault(name, set()).add(found[2])
         return at + 1
 
-    def _name_after(self, at: int) -> tuple[str, tuple[str, ...]] | None:
-        """Return the name of the function that is declared here, and those of its parameters."""
+    def _name_after(self, at: int) -> tuple[str, tuple[str, ...], str] | None:
+        """Return the name of the function that is declared here, and those of its parameters.
+
+        And, where it is defined here, their text.
+        """
         last = None
         while at < len(self.found):
             word = self.found[at]
@@ -232,8 +240,12 @@ class _Writer:
                 at = closing(self.found, at) + 1
                 continue
             if word == "(":
-                parameters = split(self.found[at + 1 : closing(self.found, at)], ",")
-                return None if last is None else (last, tuple(map(_parameter, parameters)))
+                end = closing(self.found, at)
+                parameters = split(self.found[at + 1 : end], ",")
+                body = skip_blank(self.found, end + 1)
+                text = "".join(t for t in self.found[at : end + 1] if not is_blank(t))
+                defined = text if self.found[body : body + 1] == ["{"] else ""
+                return None if last is None else (last, tuple(map(_parameter, parameters)), defined)
             if word in (";", "{", "}", "="):
                 return None
             if _IDENTIFIER.fullmatch(word):
