@@ -28,13 +28,9 @@ typedef struct {
 
 static PyObject *events, *active, *general, *out_name; /* the dict of kernelmill.events; names */
 
-static int is_quiet(void) {
-    return events && PyDict_GetItem(events, active) == Py_False;
-}
-
-static int is_launcher(PyObject *object) {
-    PyTypeObject *type = object ? Py_TYPE(object) : NULL;
-    return type && (type == km_launcher_type || type == km_cuda_launcher_type);
+static int launches(const Caller *self) { /* and nobody listens */
+    return self->launcher && self->launcher != Py_None && events &&
+           PyDict_GetItem(events, active) == Py_False;
 }
 
 static PyObject *tuple_of(PyObject *const *args, Py_ssize_t n) {
@@ -53,11 +49,20 @@ static PyObject *call_general(PyObject *self, PyObject *const *args, Py_ssize_t 
     return made;
 }
 
+/* Call the launcher, which is another's where the setting `native` is off. */
+static PyObject *run(PyObject *launcher, PyObject *const *args, Py_ssize_t n) {
+    PyTypeObject *type = Py_TYPE(launcher);
+    if (type == km_launcher_type || type == km_cuda_launcher_type)
+        return ((Launching *)launcher)->fast(launcher, args, (size_t)n, NULL);
+    PyObject *tuple = tuple_of(args, n);
+    PyObject *done = tuple ? PyObject_CallObject(launcher, tuple) : NULL;
+    Py_XDECREF(tuple);
+    return done;
+}
+
 /* Launch with the inputs and the output that follows them in `args`. */
 static PyObject *launch(const Caller *self, PyObject *const *args, Py_ssize_t n) {
-    const vectorcall fast = ((Launching *)self->launcher)->fast;
-    if (!self->read || self->read == Py_None)
-        return fast(self->launcher, args, (size_t)n + 1, NULL);
+    if (!self->read || self->read == Py_None) return run(self->launcher, args, n + 1);
     PyObject *items[MAX_INPUTS + 2];
     if (n > MAX_INPUTS) Py_RETURN_FALSE;
     PyObject *captures = PyObject_CallFunctionObjArgs(self->read, self->functions, NULL);
@@ -67,14 +72,14 @@ static PyObject *launch(const Caller *self, PyObject *const *args, Py_ssize_t n)
     }
     memcpy(items, args, ((size_t)n + 1) * sizeof *args);
     items[n + 1] = captures;
-    PyObject *done = fast(self->launcher, items, (size_t)n + 2, NULL);
+    PyObject *done = run(self->launcher, items, n + 2);
     Py_DECREF(captures);
     return done;
 }
 
 static PyObject *call_out(PyObject *object, PyObject *const *args, Py_ssize_t n, PyObject *out) {
     const Caller *self = (const Caller *)object;
-    if (!PyTuple_CheckExact(out) && is_launcher(self->launcher) && is_quiet()) {
+    if (!PyTuple_CheckExact(out) && launches(self)) {
         PyObject *done = launch(self, args, n);
         if (!done) return NULL;
         Py_DECREF(done);
@@ -90,8 +95,7 @@ static PyObject *call_out(PyObject *object, PyObject *const *args, Py_ssize_t n,
 static PyObject *call_new(PyObject *object, PyObject *const *args, Py_ssize_t n) {
     const Caller *self = (const Caller *)object;
     PyObject *items[MAX_INPUTS + 1], *out = NULL, *done = NULL;
-    if (n > MAX_INPUTS || !self->single || self->single == Py_None ||
-        !is_launcher(self->launcher) || !is_quiet())
+    if (n > MAX_INPUTS || !self->single || self->single == Py_None || !launches(self))
         return call_general(object, args, n, Py_None);
     PyObject *inputs = tuple_of(args, n);
     if (inputs) out = PyObject_CallFunctionObjArgs(self->single, inputs, NULL);

@@ -56,6 +56,21 @@ def test_the_common_call_goes_to_the_launcher(plan):
 
 
 @BOTH
+def test_a_launcher_of_the_other_module_is_called_too(plan, request):
+    """As it is where the setting `native` is off."""
+    _, _, Plan = plan
+    other = _native if request.node.callspec.id == "python" else _native_py
+    if other is None:
+        pytest.skip("the extension is not installed")
+    kernel = Recorder(2, captures=4)
+    made = Plan(other.Launcher(kernel.entry, (F4, F4), 1, captures=bytes(4)))
+    made._read = lambda _: b"1234"
+    assert made(X, out=OUT) is OUT
+    assert kernel.calls[0]["captures"] == b"1234"
+    assert made(X[:7], out=OUT) == "general"
+
+
+@BOTH
 def test_every_other_call_is_left(plan):
     made, calls, Plan = plan
     tuple_ = (OUT,)
