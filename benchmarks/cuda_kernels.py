@@ -28,7 +28,9 @@ __all__ = ["cases"]
 EXAMPLES: Final = Path(__file__).resolve().parent.parent / "examples" / "kernels_in_python"
 DEVICE: Final = "cuda:0"
 _GOALS: Final = (Goal(CUDA_CPP, share=0.03),)
-_LAUNCHES: Final = 20
+# Launches in a round: as many as fit in some milliseconds.
+_LAUNCHES: Final = 50
+_ROUND_SECONDS: Final = 20e-3
 _PIECE: Final = 1 << 26
 # What torch calls the same, on the arguments of a case as tensors.
 _TORCH: Final[dict[str, Callable[[Any, dict[str, Any]], Any]]] = {
@@ -74,8 +76,17 @@ def _forms() -> Any:
 
 
 def _stream() -> Any:
-    """Return the stream that a graph is recorded on, while it is."""
+    """Return the stream that a kernel is launched on."""
     return timing.torch().cuda.current_stream()
+
+
+def _timed(name: str, call: Callable[[], Any], *, compared: bool = True) -> Contender:
+    """Return a contender that is timed in a row on a stream: these kernels run long enough."""
+    call()
+    once = timing.stream_timer(call, 1)(1)
+    launches = max(2, min(_LAUNCHES, int(_ROUND_SECONDS / once)))
+    timer = timing.stream_timer(call, launches)
+    return Contender(name, call, timer, single=True, compared=compared)
 
 
 class _Pair:
@@ -118,7 +129,7 @@ class _Pair:
     def _contender(self, name: str) -> Contender:
         there = self._forms.put(self._values, DEVICE)
         call = self._makers[name](self._example, there)
-        return timing.device_contender(name, [lambda: call(_stream())], _LAUNCHES)
+        return _timed(name, lambda: call(_stream()))
 
     def _torch(self) -> Contender:
         torch = timing.torch()
@@ -127,7 +138,7 @@ class _Pair:
             for name, value in self._values.items()
         }
         call = functools.partial(_TORCH[self._example.name], torch, there)
-        return timing.device_contender("torch", [call], _LAUNCHES, compared=False)
+        return _timed("torch", call, compared=False)
 
     def _error(self, contender: Contender) -> float:
         """Return the share of wrong elements: by NumPy on small arrays, by CUDA C++ on large."""

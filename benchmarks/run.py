@@ -20,6 +20,7 @@ import cuda_timing
 import report
 import results
 from harness import FULL, OURS, QUICK, Case, measure, verdict
+from kernelmill.errors import KernelmillError
 from kernelmill.runtime.calibrate import measure_roofline
 from peers import threads
 
@@ -61,7 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         name = results.machine_name(cuda_timing.machine()) if on_gpu else ""
         target = results.place(name=name)
     old = results.read(target) if target is not None and target.exists() else None
-    data = measured(chosen, asked, old)
+    failed: list[str] = []
+    data = measured(chosen, asked, old, failed)
     if target is not None:
         results.write(target, data)
         _say(f"written: {target}")
@@ -70,7 +72,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 _say(f"written: {page}")
     shown = {**data, "families": {name: data["families"][name] for name in chosen}}
     print(json.dumps(shown, indent=1) if asked.json else report.render(shown))
-    return 0
+    for text in failed:
+        _say(f"FAILED: {text}")
+    return bool(failed)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -94,7 +98,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _measured(
-    chosen: Sequence[str], asked: argparse.Namespace, old: dict[str, Any] | None
+    chosen: Sequence[str],
+    asked: argparse.Namespace,
+    old: dict[str, Any] | None,
+    failed: list[str],
 ) -> dict[str, Any]:
     budget = QUICK if asked.quick else FULL
     load = os.getloadavg()[0]
@@ -103,33 +110,42 @@ def _measured(
     found: dict[str, Sequence[Row]] = {}
     roofline = measure_roofline()
     for name in chosen:
-        found[name] = _rows(name, budget, asked)
+        found[name] = _rows(name, budget, asked, failed)
         roofline = roofline.best_with(measure_roofline())
     stamped = results.stamp(roofline, quick=budget.quick, load=load, commit=asked.commit)
     return results.merge(old, results.machine(), found, stamped)
 
 
 def _measured_on_gpu(
-    chosen: Sequence[str], asked: argparse.Namespace, old: dict[str, Any] | None
+    chosen: Sequence[str],
+    asked: argparse.Namespace,
+    old: dict[str, Any] | None,
+    failed: list[str],
 ) -> dict[str, Any]:
     budget = cuda_timing.QUICK if asked.quick else cuda_timing.FULL
     found: dict[str, Sequence[Row]] = {}
     roofline = cuda_timing.roofline()
     for name in chosen:
-        found[name] = _rows(name, budget, asked)
+        found[name] = _rows(name, budget, asked, failed)
         roofline = cuda_timing.best_of(roofline, cuda_timing.roofline())
     cuda_peers.release()
     stamped = cuda_timing.stamp(roofline, quick=budget.quick, commit=asked.commit)
     return results.merge(old, cuda_timing.machine(), found, stamped)
 
 
-def _rows(family: str, budget: Budget, asked: argparse.Namespace) -> list[Row]:
+def _rows(family: str, budget: Budget, asked: argparse.Namespace, failed: list[str]) -> list[Row]:
+    """Measure a family; what fails is left out, and said in `failed`."""
     start = time.perf_counter()
     rows = []
     for made in importlib.import_module(family).cases(budget):
         if asked.case not in made.name or made.dtype not in (asked.dtype or (made.dtype,)):
             continue
-        row = measure(made if isinstance(made, Case) else made.case(), budget)
+        try:
+            row = measure(made if isinstance(made, Case) else made.case(), budget)
+        except (AssertionError, KernelmillError, RuntimeError) as error:
+            failed.append(f"{family}: {made.name} {made.dtype}: {error}")
+            _say(f"FAILED: {failed[-1]}")
+            continue
         rows.append(row)
         _say(f"{family}: {row.case} {row.dtype} {row.elements}: {_summary(row)}")
     _say(f"{family}: {time.perf_counter() - start:.0f} s on {threads()} threads")

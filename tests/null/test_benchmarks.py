@@ -315,5 +315,5 @@ def test_the_families_are_listed():
     on_gpu = ["first_call", "host", "kernels", "reduce", "transform"]
     assert sorted(names) == [
         *(f"cuda_{name}" for name in on_gpu),
-        *("first_call", "fused", "layouts", "overhead", "reduce", "transform"),
+        *("emulator", "first_call", "fused", "layouts", "overhead", "reduce", "transform"),
     ]

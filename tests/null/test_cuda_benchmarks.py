@@ -262,6 +262,7 @@ def on_emulator(no_gpu, monkeypatch):
     monkeypatch.setattr(cuda_kernels, "DEVICE", "emulator")
     monkeypatch.setattr(cuda_kernels, "_stream", lambda: None)
     monkeypatch.setattr(cuda_kernels, "_TORCH", {})
+    monkeypatch.setattr(cuda_timing, "stream_timer", lambda call, launches: lambda _: 1e-3)
     with km.Device("emulator"):
         yield
 
@@ -320,6 +321,28 @@ def test_what_fails_in_kernelmill_is_not_left_out(no_gpu):
     case = replace(base, makers={OURS: wrong}).case()
     with pytest.raises(AssertionError, match=r"^kernelmill: .* by nan of the scale"):
         harness.measure(case, cuda_timing.QUICK)
+
+
+def test_a_row_that_fails_is_left_out_and_the_run_fails(no_gpu, monkeypatch, tmp_path, capsys):
+    import run
+
+    def wrong(arrays):
+        return lambda: None
+
+    good = work_with()
+    bad = replace(good, name="bad", makers={OURS: wrong})
+    monkeypatch.setattr(cuda_transform, "cases", lambda budget: iter((good, bad, good)))
+    monkeypatch.setattr(cuda_timing, "absent", lambda: "")
+    monkeypatch.setattr(cuda_timing, "machine", lambda: MACHINE)
+    monkeypatch.setattr(cuda_timing, "roofline", lambda: STAMP["roofline"])
+    monkeypatch.setattr(cuda_timing, "stamp", lambda roof, **_: {**STAMP, "roofline": roof})
+    target = tmp_path / "results.json"
+    assert run.main(["--family", "cuda_transform", "--quick", "--output", str(target)]) == 1
+    rows = results.read(target)["families"]["cuda_transform"]["rows"]
+    assert [row["case"] for row in rows] == [good.name] * 2
+    assert "FAILED: cuda_transform: bad float32: kernelmill: " in capsys.readouterr().err
+    monkeypatch.setattr(cuda_transform, "cases", lambda budget: iter((good,)))
+    assert run.main(["--family", "cuda_transform", "--quick", "--output", str(target)]) == 0
 
 
 def test_copies_are_shown_where_no_cache_holds_the_arrays(no_gpu):
