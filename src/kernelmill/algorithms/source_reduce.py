@@ -8,7 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from kernelmill.algorithms.costs import count_flops
 from kernelmill.algorithms.source import VALUE_SLOT, arguments_text, assemble, text_of
+from kernelmill.algorithms.spread import RESIDENT
 from kernelmill.compiler.cpp import print_program
 from kernelmill.compiler.cpp_types import type_spelling
 from kernelmill.compiler.dialects import CUDA, HOST
@@ -172,13 +174,32 @@ def cuda_reduce_source(name: str, parts: ReductionText, spread: Spread) -> Kerne
         ]
         calls.append(f"  {_loops(spread, order, number)}(call);\n")
     lines += [
-        f"KM_EXPORT void __launch_bounds__({spread.threads})",
+        f"KM_EXPORT void __launch_bounds__({_bounds(parts, spread)})",
         f"km_kernel(const __grid_constant__ Pass0::call call) {{\n{''.join(calls)}}}\n",
     ]
     files = sorted({_FILES[spread.loops, order == "ordered"] for order in spread.orders})
     given = tuple(k for k, (_, pattern) in enumerate(inputs) if pattern == "by_value")
     text = text_of(name, files, printed, "\n".join(lines))
     return KernelSource(name, text, spread.threads, given)
+
+
+# Operations an element from which the operators need the registers themselves.
+_COSTLY: Final = 12
+
+
+def _bounds(parts: ReductionText, spread: Spread) -> str:
+    """Return the launch bounds of a kernel.
+
+    Where one sequence is summed, the compiler is told how many blocks share a multiprocessor: it
+    then spends the registers on loads under way, which it would save otherwise.
+    """
+    programs = [fold.combine for fold in parts.folds]
+    programs += [parts.element[0]] if parts.element else []
+    cheap = sum(map(count_flops, programs)) < _COSTLY
+    beside = RESIDENT // spread.threads
+    if spread.loops in ("one", "several") and cheap and beside > 1:
+        return f"{spread.threads}, {beside}"
+    return str(spread.threads)
 
 
 def serves(orders: Sequence[Order], order: Order, ordered: bool) -> bool:  # noqa: FBT001 - a fact

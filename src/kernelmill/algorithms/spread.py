@@ -18,7 +18,16 @@ if TYPE_CHECKING:
 
     from kernelmill.algorithms.layout import Access, ReductionLayout
 
-__all__ = ["CHUNK", "Order", "Spread", "grid_of", "orders_of", "spread_of", "state_bytes"]
+__all__ = [
+    "CHUNK",
+    "RESIDENT",
+    "Order",
+    "Spread",
+    "grid_of",
+    "orders_of",
+    "spread_of",
+    "state_bytes",
+]
 
 # Any fixed order; that of the reduction tree with its lanes; that of the elements.
 Order: TypeAlias = Literal["free", "tree", "ordered"]
@@ -37,7 +46,7 @@ _ALONE: Final = (128, 256, 512, 1024)
 _FEW: Final = 256
 _MANY: Final = 512
 # Threads on a multiprocessor with which its loads are quickest.
-_RESIDENT: Final = 1024
+RESIDENT: Final = 1024
 # The most packets of one thread, from where on a row has more threads; the most bytes of results
 # that a thread keeps, and a block exchanges.
 _MOST_PACKETS: Final = 32
@@ -131,7 +140,7 @@ def spread_of(
     loops: Loops = "teams" if team <= _WARP else "blocks"
     if loops == "blocks" and orders == ("free",) and layout.form == "rows" and not layout.kept:
         alone = length // (team * packet * unroll) <= 1
-        most = multiprocessors * _RESIDENT // team * -(-states[0] // _WORD)
+        most = multiprocessors * RESIDENT // team * -(-states[0] // _WORD)
         loops = "one" if alone else "several" if most <= _MOST_RECORDS else "blocks"
     threads = _SHARING if loops == "teams" else team
     return Spread(loops, orders, threads, team, packet, unroll, layout.form == "runs")
@@ -171,7 +180,7 @@ def _few(
     held = each * packet * state
     if each > _MOST_UNROLL or held > _HELD_BYTES or each * packet > _RUN:
         return None
-    if rows * team < multiprocessors * _RESIDENT // 2:
+    if rows * team < multiprocessors * RESIDENT // 2:
         return None
     taken = sum(size for size, pattern in inputs if pattern in _READ) * each * packet
     most = max(1, min(_ASKED // 2 // max(1, taken), _HELD_BYTES // held, _MOST_UNROLL))
@@ -212,13 +221,13 @@ def _ordered_team(rows: int, length: int, multiprocessors: int) -> int:
     """Return how many threads share a sequence, each with a run of it at a time."""
     if length <= _RUN:
         return 1
-    alone = length <= _RUN * _WARP or rows >= multiprocessors * _RESIDENT // _WARP
+    alone = length <= _RUN * _WARP or rows >= multiprocessors * RESIDENT // _WARP
     return _WARP if alone else _SHARING
 
 
 def _team(rows: int, packets: int, unroll: int, multiprocessors: int) -> int:
     """Return how many threads share a sequence: some of a warp, or whole blocks."""
-    threads = multiprocessors * _RESIDENT // max(1, rows)
+    threads = multiprocessors * RESIDENT // max(1, rows)
     wanted = min(packets // unroll, max(threads, packets // _MOST_PACKETS))
     wanted = max(wanted, min(_LINE, packets // 2))
     for team, most in ((1, 2), (8, 16), (_WARP, 2 * _WARP)):
@@ -327,7 +336,7 @@ def _piece_of_rows(spread: Spread, units: int, length: int, multiprocessors: int
     if spread.orders[0] == "ordered":
         return _doubled(_RUN * spread.threads, units, length, _ORDERED_BLOCKS * multiprocessors)
     step = spread.threads * spread.packet
-    most = max(1, _RESIDENT // spread.threads * multiprocessors // max(1, units))
+    most = max(1, RESIDENT // spread.threads * multiprocessors // max(1, units))
     pieces = max(1, min(length // (step * spread.unroll), most))
     return -(-length // (pieces * step)) * step
 
@@ -337,7 +346,7 @@ def _piece_of_narrow(
 ) -> int:
     """Return the rows of a piece, whose elements are whole steps of a block."""
     step = spread.threads // columns * spread.packet
-    most = max(1, _RESIDENT // spread.threads * multiprocessors // max(1, units))
+    most = max(1, RESIDENT // spread.threads * multiprocessors // max(1, units))
     pieces = max(1, min(length // (step * spread.unroll), most))
     return -(-length // (pieces * step)) * step
 
