@@ -360,7 +360,8 @@ struct reduction<Form, Map, in<I...>, folds<F...>, indices<K...>> {
       if (chunks == 1)
         store_results(fold<J, G>(), results, count, p[inputs + J], step[inputs + J]);
       else
-        *part<J, G>(row, chunk) = results[0];
+        __builtin_memcpy((void*)part<J, G>(row, chunk), (const void*)results,
+                         (usize)count * sizeof(*results));
     }
     template <int J, class G>
     KM_INL void fold_rows(i64 row, i64 chunk, i64 count, i64 n, char* const* p,
@@ -376,16 +377,28 @@ struct reduction<Form, Map, in<I...>, folds<F...>, indices<K...>> {
       bank::each_whole(fold<K, F>()..., (typename F::acc*)results[K]..., count, n, p[0], step[0]);
       (keep_rows<K, F>((const typename F::acc*)results[K], row, chunk, count, p, step), ...);
     }
+    // How many chunks from this one on have as many elements: those that are whole.
+    KM_INL i64 whole_chunks(i64 chunk) const {
+      return beside ? i64(1) : larger(elements / chunk_elements - chunk, i64(1));
+    }
     KM_INL void each_row(i64 begin, i64 stop) const {
       alignas(64) char trees[beside ? memory : 1];
-      i64 extent = kept && chunks == 1 ? call->shape[kept - 1] : 1;
-      i64 most = beside ? widest : clamp(piece_elements / (elements + 48), 1, rows_at_once), count;
+      // Several sequences at once, or several whole chunks of one.
+      i64 extent = kept && chunks == 1 ? call->shape[kept - 1] : 1, count;
+      i64 most = beside ? widest
+                 : chunks > 1 && (outputs == 1 || packed())
+                     ? rows_at_once
+                     : clamp(piece_elements / (elements + 48), 1, rows_at_once);
       i64 step[operands];
-      for (int k = 0; k < operands; k++) step[k] = kept ? call->operands[k].strides[kept - 1] : 0;
+      for (int k = 0; k < operands; k++)
+        step[k] = chunks > 1 ? chunk_elements * s[k]
+                  : kept     ? call->operands[k].strides[kept - 1]
+                             : 0;
       for (i64 unit = begin; unit < stop; unit += count) {
         i64 c = unit % chunks, row = unit / chunks, low = c * chunk_elements,
             n = smaller(chunk_elements, elements - low);
-        count = smaller(smaller(most, stop - unit), extent - row % extent);
+        count = smaller(smaller(most, stop - unit),
+                        chunks == 1 ? extent - row % extent : whole_chunks(c));
         char* p[operands];
         for (int k = 0; k < operands; k++)
           p[k] = call->operands[k].data + (k < inputs && !beside ? low * s[k] : 0);
