@@ -248,7 +248,7 @@ def register(module):
         codes={("dtype", c, b): 256 * c + b for c, b in ((2, 32), (2, 64), (0, 32), (5, 64))},
         methods=(OldTensor.data_ptr, OldTensor.stride, OldTensor.get_device),
     )
-    module.cuda_library(FakeCupy, "cupy", stream=lambda: FakeCupy.stream)
+    module.cuda_library(FakeCupy, "cupy", stream=lambda _: FakeCupy.stream)
     module.cuda_library(FakeOwn, "own", stream=lambda _: FakeOwn.stream)
 
     def forget():

@@ -28,7 +28,7 @@ struct library {
     PyObject *type;
     enum kind kind;
     const struct dl_exchange *api;
-    PyObject *stream; /* CUPY: () -> handle; OWN, METHODS: (device) -> handle */
+    PyObject *stream; /* CUPY, OWN, METHODS: (device) -> handle */
     PyObject *is_negative, *is_conjugate; /* TORCH, METHODS: methods of the type */
     /* METHODS, for torch before 2.10: element type -> 256 * DLPack's code + bits; methods. */
     PyObject *codes, *data_ptr, *stride, *get_device;
@@ -333,8 +333,8 @@ static int stream_of(const struct library *library, int device, uint64_t *stream
         return 1;
     }
     if (!library->stream) return 0;
-    PyObject *number = library->kind == CUPY ? NULL : PyLong_FromLong(device);
-    PyObject *answer = PyObject_CallFunctionObjArgs(library->stream, number, NULL);
+    PyObject *number = PyLong_FromLong(device);
+    PyObject *answer = number ? PyObject_CallFunctionObjArgs(library->stream, number, NULL) : NULL;
     *stream = answer ? (uint64_t)PyLong_AsUnsignedLongLongMask(answer) : 0;
     Py_XDECREF(number);
     Py_XDECREF(answer);

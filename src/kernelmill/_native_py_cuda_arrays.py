@@ -274,4 +274,4 @@ def _current(library: _Library, device: int) -> int | None:
         return None if api.current_stream(DL_CUDA, device, handle) else handle.value or 0
     if library.stream is None:
         return None
-    return library.stream() if library.kind == "cupy" else library.stream(device)
+    return library.stream(device)

@@ -81,19 +81,10 @@ def _torch_codes(torch: Any) -> dict[Any, int]:  # Any: a module; its element ty
 
 
 def _tell_cupy(module: Any, _: object) -> None:  # Any: as above
-    cls: Any = sys.modules["cupy"].ndarray
-    QUICK_TYPES.add(cls)
-    module.cuda_library(cls, "cupy", stream=_cupy_stream())
-
-
-def _cupy_stream() -> Any:  # Any: a function without arguments that returns an int
-    """Return what tells the handle of CuPy's current stream, as quickly as may be."""
-    backends = sys.modules.get("cupy_backends.cuda.stream")
-    quick = getattr(backends, "get_current_stream_ptr", None)
-    if quick is not None:
-        return quick
-    current = sys.modules["cupy"].cuda.get_current_stream
-    return lambda: int(current().ptr)
+    cupy: Any = sys.modules["cupy"]
+    current = cupy.cuda.get_current_stream
+    QUICK_TYPES.add(cupy.ndarray)
+    module.cuda_library(cupy.ndarray, "cupy", stream=lambda device: int(current(device).ptr))
 
 
 def _tell_own(module: Any, cls: Any) -> None:  # Any: as above; a class
