@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import kernelmill as km
-from kernelmill.compiler.op import WELL_KNOWN, Op, as_op, pack_format, root_of, specialize
+from kernelmill.compiler.captured import pack_format
+from kernelmill.compiler.op import WELL_KNOWN, Op, as_op, root_of, specialize
 from kernelmill.dtypes import (
     bfloat16,
     bool_,
@@ -176,7 +177,7 @@ def test_integers_are_checked_when_they_are_read() -> None:
     k = 5
     op = as_op(lambda v: v + k)
     found = specialize(op, (int8,))
-    assert found.read(op.function) == (5).to_bytes(8, "little")
+    assert found.read(op.function) == (5).to_bytes(16, "little")
     k = 128
     with pytest.raises(OverflowError, match="Python integer 128 out of bounds for int8"):
         found.read(op.function)
