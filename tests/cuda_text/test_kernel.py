@@ -9,7 +9,7 @@ import pytest
 
 import kernelmill as km
 from kernel_cases import CASES
-from kernelmill.kernels.launching import ConfiguredKernel, KernelFunction, _shape_of
+from kernelmill.kernels.launching import ConfiguredKernel, KernelFunction
 from kernelmill.runtime.cuda import device_headers
 from kernelmill.toolchain.nvrtc import compile_cuda
 
@@ -25,7 +25,7 @@ def variant_of(case):
         config = made.config
     else:
         config = kernel._config_for(case.n, None)
-    return kernel._variant(kernel._bind(case.args, {}), _shape_of(config))
+    return kernel._fitting(kernel._bind(case.args, {}), config)
 
 
 def compiled(variant, arch, output="cubin"):

@@ -83,6 +83,37 @@ def test_the_shape_of_a_block_and_of_a_grid_shape_the_code():
     assert kernel.specialize(X, X, 1, block=64, grid=1 << 30) is not first
 
 
+@pytest.mark.parametrize(
+    ("grid", "shape", "covered"),
+    [
+        (4, (32, 9), (True, True)),
+        (4, (33, 9), (False, True)),
+        (4, (33, 13), (False, False)),
+        ((1, 2), (32, 12), (False, False)),
+        ((2, 2), (16, 12), (True, True)),
+    ],
+)
+def test_loops_that_the_grid_covers_make_one_turn(grid, shape, covered):
+    def k(x, n):
+        height, width = x.shape
+        for i in km.grid_range(height):
+            if x[i, 0] > 0:
+                continue
+            x[i, 1] = i
+        for j in km.grid_range(-(-width // 3) * 8, unroll=4):
+            x[0, j] = 1
+        for _ in km.grid_range(n):
+            x[0, 0] = 1
+
+    kernel = km.kernel(k)
+    given = kernel._bind((np.zeros(shape, np.float32), 3), {})
+    variant = kernel._fitting(given, km.LaunchConfig(grid, 8))
+    assert [loop.single for loop in loops_of(variant.kernel)] == [*covered, False]
+    assert variant.source.count("do {") == sum(covered)
+    again = kernel._fitting(given, km.LaunchConfig(grid, 8))
+    assert again is variant
+
+
 def test_a_captured_number_is_a_literal_until_it_changes(monkeypatch):
     kernel = fresh(scaled)
     first = kernel.specialize(X, X, 1)

@@ -92,7 +92,7 @@ def _slot(capture: CapturedScalar) -> _Slot:
     usual = _USUAL.get(capture.type) or (bool if stored is bool_ else stored.to_numpy().type)
     limits = (*capture.limits, int64)
     fits = range(max(t.min for t in limits), min(t.max for t in limits) + 1)
-    integer = capture.type is weak_int
+    integer = capture.stored is weak_int
     return _Slot(
         capture, capture.read_from, usual, fits if integer else None, stored.kind == "complex"
     )
@@ -132,7 +132,7 @@ def reader(captures: Sequence[CapturedScalar], baked: Sequence[Baked]) -> tuple[
     The reader gives None when what was baked, or the type of what was captured, no longer holds; it
     raises OverflowError when an integer does not fit the types it meets, as NumPy does.
     """
-    packer = pack_format([c.type for c in captures], alignment=ALIGNMENT)
+    packer = pack_format([c.stored for c in captures], alignment=ALIGNMENT)
     slots = tuple(map(_slot, captures))
     read = _reader_of_all(slots, tuple((b.read_from, b.value) for b in baked), packer.pack)
     if len(slots) == 1 and not baked and not slots[0].spread:

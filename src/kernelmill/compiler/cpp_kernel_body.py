@@ -242,21 +242,29 @@ class KernelFunctionPrinter(FunctionPrinter):
             super()._statement(statement)
 
     def _for(self, loop: ir.For) -> None:
-        if not loop.plain:
+        if loop.single:
+            self._one_turn(loop)
+        elif not loop.plain:
             super()._for(loop)
-            return
+        else:
+            self._upwards(loop)
+
+    def _one_turn(self, loop: ir.For) -> None:
+        """Print a loop of at most one turn; `do` gives `continue` and `break` what to leave."""
         name = self.locals[loop.name]
-        kind = type_spelling(loop.start.type)
-        start, stop, step = (self._value(b).text for b in (loop.start, loop.stop, loop.step))
+        self._emit(f"{name} = {self._value(loop.start).text};")
+        self._emit(f"if ({name} < {self._value(loop.stop).text}) do {{")
+        self._nested(loop.body)
+        self._emit("} while (false);")
+
+    def _upwards(self, loop: ir.For) -> None:
+        """Print a loop that cannot overflow."""
+        name, kind = self.locals[loop.name], type_spelling(loop.start.type)
         self._counter += 1
         tag = self._counter
-        plain = (ir.Const, ir.Local, ir.Param)
-        if not isinstance(loop.stop, plain):
-            self._emit(f"const {kind} stop{tag} = {stop};")
-            stop = f"stop{tag}"
-        if not isinstance(loop.step, plain):
-            self._emit(f"const {kind} step{tag} = {step};")
-            step = f"step{tag}"
+        start = self._value(loop.start).text
+        stop = self._held(loop.stop, f"stop{tag}")
+        step = self._held(loop.step, f"step{tag}")
         unroll = "#pragma unroll" + (f" {loop.unroll}" if loop.unroll > 0 else "")
         if loop.unroll > 0 and not isinstance(loop.step, ir.Const):
             # Counted in turns, so that the compiler tests once for several of them.
@@ -274,6 +282,14 @@ class KernelFunctionPrinter(FunctionPrinter):
             self._emit(f"for ({name} = {start}; {name} < {stop}; {advance}) {{")
         self._nested(loop.body)
         self._emit("}")
+
+    def _held(self, bound: ir.Expr, name: str) -> str:
+        """Return the text of a bound, computed once in front of the loop."""
+        text = self._value(bound).text
+        if isinstance(bound, (ir.Const, ir.Local, ir.Param)):
+            return text
+        self._emit(f"const {type_spelling(bound.type)} {name} = {text};")
+        return name
 
     # ------------------------------------------------------------------ effects
 

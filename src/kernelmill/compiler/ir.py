@@ -204,7 +204,8 @@ class For:
 
     `name` is a local of type weak int, set before each turn; a step of 0 makes no turn. In a kernel
     all may be of type int32; `plain` says that the step is positive and no value can overflow;
-    `unroll` is how many turns to write one behind the other, -1 for all.
+    `unroll` is how many turns to write one behind the other, -1 for all; `single` says that there
+    is at most one.
     """
 
     name: str
@@ -215,6 +216,7 @@ class For:
     span: SourceSpan | None = field(default=None, compare=False)
     unroll: int = 0
     plain: bool = False
+    single: bool = False
 
 
 @dataclass(frozen=True, slots=True)

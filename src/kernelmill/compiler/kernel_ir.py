@@ -268,7 +268,8 @@ class Kernel:
     order of the call: the name of an array, or the position of a scalar. With `wide` indices have
     64 bits, otherwise no array has more than 2**30 elements; with `small` the grid has no more
     threads than that. `limits` bounds the scalars that are integers. With `disjoint` no array
-    overlaps another one that is written.
+    overlaps another one that is written. `covered` says of each loop over the grid, in the order of
+    the text, whether the grid covers it.
     """
 
     name: str
@@ -280,6 +281,7 @@ class Kernel:
     debug: bool = False
     disjoint: bool = False
     small: bool = False
+    covered: tuple[bool, ...] = ()
     limits: tuple[tuple[int, int] | None, ...] = ()
 
     def array(self, name: str) -> Array:

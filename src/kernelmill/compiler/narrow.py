@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from kernelmill.compiler.kernel_ir import Kernel
 
-__all__ = ["NARROW_LIMIT", "Exact", "narrow"]
+__all__ = ["NARROW_LIMIT", "Exact", "grid_loops", "narrow"]
 
 Bounds: TypeAlias = tuple[int, int]
 
@@ -49,11 +49,57 @@ _MOST_PASSES: Final = 12
 
 def narrow(kernel: Kernel) -> Kernel:
     """Return the kernel with small integers in 32 bits; its values are the same."""
-    kernel = _with_single_floats(kernel)
+    kernel = _with_covered_loops(_with_single_floats(kernel))
     functions = tuple(_Narrower(kernel, f).run() for f in kernel.program.functions)
     return dataclasses.replace(
         kernel, program=dataclasses.replace(kernel.program, functions=functions)
     )
+
+
+def grid_loops(function: ir.Function) -> list[ir.For]:
+    """Return the loops whose turns are a whole grid apart."""
+    return [
+        s
+        for s in ir.walk_statements(function.body)
+        if isinstance(s, ir.For)
+        and any(
+            isinstance(n, Special) and n.name.startswith("gridDim")
+            for n in ir.walk_expressions(s.step)
+        )
+    ]
+
+
+def _with_covered_loops(kernel: Kernel) -> Kernel:
+    """Mark the loops over the grid that make at most one turn."""
+    entry = kernel.program.entry
+    loops = zip(grid_loops(entry), kernel.covered, strict=False)
+    marked = {id(loop) for loop, covered in loops if covered}
+    if not marked:
+        return kernel
+    made = dataclasses.replace(entry, body=_marked(entry.body, marked))
+    functions = (*kernel.program.functions[:-1], made)
+    return dataclasses.replace(
+        kernel, program=dataclasses.replace(kernel.program, functions=functions)
+    )
+
+
+def _marked(block: tuple[ir.Stmt, ...], loops: set[int]) -> tuple[ir.Stmt, ...]:
+    made: list[ir.Stmt] = []
+    for statement in block:
+        match statement:
+            case ir.For(body=body):
+                single = id(statement) in loops
+                made.append(
+                    dataclasses.replace(statement, body=_marked(body, loops), single=single)
+                )
+            case ir.While(body=body):
+                made.append(dataclasses.replace(statement, body=_marked(body, loops)))
+            case ir.If(then=then, orelse=orelse):
+                parts = _marked(then, loops), _marked(orelse, loops)
+                made.append(dataclasses.replace(statement, then=parts[0], orelse=parts[1]))
+            case _:
+                made.append(statement)
+    return tuple(made)
 
 
 def _with_single_floats(kernel: Kernel) -> Kernel:

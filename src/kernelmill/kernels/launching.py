@@ -6,6 +6,7 @@ What a call passes is described in `arguments.py`; how it is compiled is `varian
 from __future__ import annotations
 
 import builtins
+import dataclasses
 import inspect
 import threading
 import types
@@ -19,6 +20,7 @@ from kernelmill.compiler.kernel_functions import static
 from kernelmill.compiler.narrow import NARROW_LIMIT
 from kernelmill.errors import ArgumentError, DeviceError
 from kernelmill.kernels.arguments import Given, given_argument, overlapping, views_of
+from kernelmill.kernels.coverage import covered_loops
 from kernelmill.kernels.moves import Sent, bring, is_numpy, send
 from kernelmill.kernels.quick import QuickCalls, look
 from kernelmill.kernels.variants import KernelOptions, Shape, Variant, make_variant
@@ -299,7 +301,7 @@ class KernelFunction:
         sent: list[Sent] = []
         if number is not None and any(map(is_numpy, given)):
             given, sent = send(given, number, stream)
-        variant = self._variant(given, _shape_of(config))
+        variant = self._fitting(given, config)
         loaded = variant.on_emulator() if number is None else variant.on_cuda(number)
         launch(stream, config, loaded, *variant.passed(given))
         if sent:
@@ -311,7 +313,7 @@ class KernelFunction:
         """Compile, check and pack once, to launch often; see `km.prepare`."""
         given = self._bind(args, {})
         number = self._device_for(given)
-        variant = self._variant(given, _shape_of(config))
+        variant = self._fitting(given, config)
         loaded = variant.on_emulator() if number is None else variant.on_cuda(number)
         return prepare(config, loaded, *variant.passed(given))
 
@@ -358,6 +360,17 @@ class KernelFunction:
             given_argument(name, value, fixed=name in fixed)
             for name, value in zip(names, args, strict=True)
         ]
+
+    def _fitting(self, given: list[Given], config: LaunchConfig) -> Variant:
+        """Return the kernel for a launch: the general one, or one whose grid covers its loops."""
+        shape = _shape_of(config)
+        general = self._variant(given, shape)
+        assert isinstance(config.grid, tuple)
+        gx, gy, gz = config.grid
+        covered = covered_loops(general.kernel, given, (gx, gy, gz))
+        if not any(covered):
+            return general
+        return self._variant(given, dataclasses.replace(shape, covered=covered))
 
     def _variant(self, given: list[Given], shape: Shape) -> Variant:
         disjoint = not overlapping(given)

@@ -42,14 +42,16 @@ class KernelOptions:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What of a launch shapes the code: threads of a block, and two facts about the grid.
+    """What of a launch shapes the code: threads of a block, and facts about the grid.
 
-    `flat`: the blocks lie in one direction; `small`: it has at most 2**30 threads.
+    `flat`: the blocks lie in one direction; `small`: it has at most 2**30 threads; `covered`: which
+    loops over the grid it covers.
     """
 
     block: tuple[int, int, int]
     flat: bool = True
     small: bool = True
+    covered: tuple[bool, ...] = ()
 
 
 @dataclass(slots=True)
@@ -220,6 +222,7 @@ def make_variant(
         block=shape.block,
         flat=shape.flat,
         small=shape.small,
+        covered=shape.covered,
         wide=any(g.wide for g in given),
         debug=options.debug,
         disjoint=disjoint,

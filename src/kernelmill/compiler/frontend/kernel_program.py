@@ -92,6 +92,7 @@ def translate_kernel(
     debug: bool = False,
     disjoint: bool = False,
     small: bool = True,
+    covered: tuple[bool, ...] = (),
 ) -> KernelTranslation:
     """Translate a Python function into a verified kernel.
 
@@ -113,6 +114,8 @@ def translate_kernel(
         Whether no array that is passed overlaps another one.
     small
         Whether the grid has at most 2**30 threads.
+    covered
+        Of each loop over the grid, whether no thread makes a second turn.
 
     Raises
     ------
@@ -149,6 +152,7 @@ def translate_kernel(
         debug=debug,
         disjoint=disjoint,
         small=small,
+        covered=covered,
         limits=tuple(s.limits for s in scalars),
     )
     kernel = narrow(kernel)

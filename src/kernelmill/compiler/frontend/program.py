@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,7 +29,7 @@ from kernelmill.compiler.frontend.values import Binding, Closure, Known, Value, 
 from kernelmill.compiler.rewrite import rewrite_function
 from kernelmill.compiler.simplify import simplify
 from kernelmill.compiler.source import find_source
-from kernelmill.dtypes import DType, weak_int
+from kernelmill.dtypes import DType, weak_float, weak_int
 from kernelmill.errors import OperatorError
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ def translate(function: Callable[..., object], arg_types: Sequence[Type]) -> Tra
         entry = program.entry(tuple(arg_types))
         made = simplify(ir.Program((*program.functions, entry), program.capture_slots()))
         made, used = _prune(made)
+        made = _floats(made)
         ir.verify(made)
     except RecursionError:
         raise OperatorError(
@@ -88,7 +90,10 @@ def translate(function: Callable[..., object], arg_types: Sequence[Type]) -> Tra
     for slot, former in enumerate(used):
         known, type_ = program.captures.scalars[former]
         read = functools.partial(known.read, function)
-        captured.append(CapturedScalar(known.name, type_, read, limits.get(slot, ()), known.read))
+        stored = made.captures[slot][1]
+        captured.append(
+            CapturedScalar(known.name, type_, stored, read, limits.get(slot, ()), known.read)
+        )
     baked = [
         Baked(known.name, functools.partial(known.read, function), known.value, known.read)
         for known in program.captures.baked
@@ -457,6 +462,33 @@ def _prune(program: ir.Program) -> tuple[ir.Program, list[int]]:
     if used != list(range(len(program.captures))):
         functions = [rewrite_function(f, renumber) for f in functions]
     return ir.Program(tuple(functions), tuple(program.captures[i] for i in used)), used
+
+
+def _floats(program: ir.Program) -> ir.Program:
+    """Hand over as floats the Python ints that meet nothing else: no integer type limits them."""
+    left: Counter[int] = Counter()
+    for function in program.functions:
+        for node in _nodes(function):
+            match node:
+                case ir.Cast(ir.Capture(index), DType(kind="float" | "complex")):
+                    left[index] -= 1
+                case ir.Capture(index):
+                    left[index] += 1
+    found = [index for index, (_, type_) in enumerate(program.captures) if type_ == weak_int]
+    chosen = {index for index in found if left[index] == 0}
+    if not chosen:
+        return program
+
+    def change(node: ir.Expr) -> ir.Expr:
+        if isinstance(node, ir.Capture) and node.index in chosen:
+            return ir.Capture(node.index, weak_float)
+        return node
+
+    slots = tuple(
+        (name, weak_float if index in chosen else type_)
+        for index, (name, type_) in enumerate(program.captures)
+    )
+    return ir.Program(tuple(rewrite_function(f, change) for f in program.functions), slots)
 
 
 def _nodes(function: ir.Function) -> Iterator[ir.Expr]:

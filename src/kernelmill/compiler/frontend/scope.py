@@ -45,13 +45,16 @@ __all__ = [
 class CapturedScalar:
     """A scalar of the user's scope that is read at each call.
 
-    `type` is weak for a Python int, float or complex and strong otherwise; `limits` are the integer
-    types that a Python int is converted to, whose range its value is checked against at each call.
+    `type` is weak for a Python int, float or complex and strong otherwise; `stored` is the type as
+    which it is handed over, weak float for a Python int that only meets floats; `limits` are the
+    integer types that a Python int is converted to, whose range its value is checked against at
+    each call.
     `read_from` reads it for another function of the same code, such as a lambda made again.
     """
 
     name: str
     type: Type
+    stored: Type
     read: Callable[[], object]
     limits: tuple[DType, ...]
     read_from: Callable[[object], object]
