@@ -84,6 +84,26 @@ case("gray with threads in one dimension", gray, (_image, np.zeros((37, 45), np.
 
 
 @km.kernel
+def flat(x, out):
+    for i in km.grid_range(x.size):
+        out.flat[i] = 2 * x.flat[i]
+        if i == x.size - 1:
+            out.flat[-1] = out.ndim + x.flat.size
+
+
+_cube = f32(4, 5, 6)
+_flat = 2 * _cube
+_flat[-1, -1, -1] = 123
+case(
+    "all elements by one index",
+    flat,
+    (_cube, np.zeros((4, 5, 6), np.float32)),
+    {1: _flat},
+    config=(1, 64),
+)
+
+
+@km.kernel
 def fields(bodies, out):
     for i in km.grid_range(len(bodies)):
         bodies[i].x += 1

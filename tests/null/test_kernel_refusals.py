@@ -822,6 +822,19 @@ def test_bad_calls(act, message):
         act()
 
 
+def test_all_elements_by_one_index_need_an_array_in_c_order():
+    kernel = define("def k(x):\n    x.flat[0] = 1\n")
+    assert "x_flat_" in kernel.source(XX)
+    assert "x_flat_" not in kernel.source(X)
+    with pytest.raises(
+        OperatorError, match="`x` is no array that is passed with elements in C order"
+    ):
+        kernel.specialize(np.zeros((3, 4), np.float32).T)
+    part = define("def k(x):\n    y = x[1:, :]\n    y.flat[0] = 1\n")
+    with pytest.raises(OperatorError, match="`x` is no array that is passed"):
+        part.specialize(XX)
+
+
 def test_kernels_are_not_called_by_kernels():
     def k(x):
         fill(x, 1)

@@ -66,6 +66,8 @@ def pack_format(types: Sequence[Type], *, alignment: int = 1) -> struct.Struct:
 
 _USUAL: Final[dict[Type, type]] = {weak_int: int, weak_float: float, weak_complex: complex}
 _CHANGED: Final = object()
+# Python integers that are a float64 for sure.
+_FLOATS: Final = range(-(1 << 1023), 1 << 1023)
 
 
 class _Slot(NamedTuple):
@@ -84,7 +86,11 @@ class _Slot(NamedTuple):
         """Return a value as it is packed, or `_CHANGED` when its type is not the capture's."""
         if type(value) is not self.usual and _scalar_type(value) != self.capture.type:
             return _CHANGED
-        return value if self.fits is None else _in_range(self.capture, cast("int", value))
+        if self.fits is None:
+            return value
+        if self.capture.stored is weak_float:
+            return float(cast("int", value))  # OverflowError beyond the largest float
+        return _in_range(self.capture, cast("int", value))
 
 
 def _slot(capture: CapturedScalar) -> _Slot:
@@ -92,7 +98,9 @@ def _slot(capture: CapturedScalar) -> _Slot:
     usual = _USUAL.get(capture.type) or (bool if stored is bool_ else stored.to_numpy().type)
     limits = (*capture.limits, int64)
     fits = range(max(t.min for t in limits), min(t.max for t in limits) + 1)
-    integer = capture.stored is weak_int
+    if capture.stored is weak_float:
+        fits = _FLOATS
+    integer = capture.type is weak_int
     return _Slot(
         capture, capture.read_from, usual, fits if integer else None, stored.kind == "complex"
     )

@@ -97,7 +97,7 @@ class _KernelPrinter:
         self.types = tuple(dict.fromkeys((*types, *(a.dtype for a in kernel.arrays))))
         if any(isinstance(t, (StructType, TupleType)) for t in self.types):
             dialect = dialect.for_neighbours()
-        self.written = written_arrays(kernel.program)
+        self.written = written_arrays(kernel)
         self.scope = KernelScope(kernel, dialect, written=self.written, lines=lines)
 
     def print(self) -> PrintedKernel:
@@ -155,7 +155,7 @@ class _KernelPrinter:
 
     def _parameters(self) -> Iterator[KernelParameter]:
         params = self.kernel.program.entry.params
-        shown = _extents(self.kernel.program)
+        shown = _extents(self.kernel)
         for argument in self.kernel.arguments:
             if isinstance(argument, int):
                 name, type_ = params[argument]
@@ -179,17 +179,8 @@ class _KernelPrinter:
         shown = ", ".join(f"{self._parameter_type(p)} {names[p]}" for p in parameters)
         threads = self.kernel.threads
         yield f"KM_EXPORT void __launch_bounds__({threads}) {entry}({shown}) {{"
-        members = []
-        for array in self.kernel.arrays:
-            if array.space == "global":
-                parts = [names[KernelParameter("data", array.name, 0, None)]]
-                for kind in ("shape", "stride"):
-                    held = [
-                        names.get(KernelParameter(kind, array.name, d, None), "0")
-                        for d in range(max(array.ndim, 1))
-                    ]
-                    parts.append(f"{{{', '.join(held)}}}")
-                members.append(f"{{{', '.join(parts)}}}")
+        arrays = [a for a in self.kernel.arrays if a.space == "global"]
+        members = [self._filled(array, names) for array in arrays]
         yield f"  const km::Kernel kernel{{{', '.join(members)}}};"
         scalars = {p.dim: names[p] for p in parameters if p.kind == "scalar"}
         given = [
@@ -198,6 +189,23 @@ class _KernelPrinter:
         ]
         yield f"  kernel.run({', '.join(given)});"
         yield "}"
+
+    def _filled(self, array: Array, names: dict[KernelParameter, str]) -> str:
+        """Spell the initialiser of a member that is an array."""
+        data = names[KernelParameter("data", array.base or array.name, 0, None)]
+        if array.base:
+            base = self.kernel.array(array.base)
+            extents = [KernelParameter("shape", base.name, d, None) for d in range(base.ndim)]
+            held = [names.get(extent, "0") for extent in extents]
+            return f"{{{data}, {{{' * '.join(held)}}}, {{0}}}}"
+        parts = [data]
+        for kind in ("shape", "stride"):
+            held = [
+                names.get(KernelParameter(kind, array.name, d, None), "0")
+                for d in range(max(array.ndim, 1))
+            ]
+            parts.append(f"{{{', '.join(held)}}}")
+        return f"{{{', '.join(parts)}}}"
 
     def _parameter_type(self, parameter: KernelParameter) -> str:
         if parameter.kind == "scalar":
@@ -280,18 +288,25 @@ def _effects(program: ir.Program) -> Iterator[Effect]:
                 yield statement
 
 
-def written_arrays(program: ir.Program) -> set[str]:
-    """Return the arrays that the kernel changes, or reads atomically."""
-    return {e.place.array for e in _effects(program) if isinstance(e, (Store, Atomic))}
+def written_arrays(kernel: Kernel) -> set[str]:
+    """Return the arrays that a kernel changes, or reads atomically."""
+    effects = _effects(kernel.program)
+    found = {e.place.array for e in effects if isinstance(e, (Store, Atomic))}
+    found |= {a.base for a in kernel.arrays if a.base and a.name in found}
+    return found | {a.name for a in kernel.arrays if a.base in found}
 
 
-def _extents(program: ir.Program) -> set[tuple[str, int]]:
-    """Return the extents that the kernel reads."""
+def _extents(kernel: Kernel) -> set[tuple[str, int]]:
+    """Return the extents that the kernel reads, those of a whole array one by one."""
     found: set[tuple[str, int]] = set()
-    for function in program.functions:
+    bases = {a.name: kernel.array(a.base) for a in kernel.arrays if a.base}
+    for function in kernel.program.functions:
         for statement in ir.walk_statements(function.body):
             for operand in ir.operands(statement):
                 for node in ir.walk_expressions(operand):
-                    if isinstance(node, Extent):
+                    if isinstance(node, Extent) and node.array in bases:
+                        base = bases[node.array]
+                        found |= {(base.name, dim) for dim in range(base.ndim)}
+                    elif isinstance(node, Extent):
                         found.add((node.array, node.dim))
     return found

@@ -55,7 +55,8 @@ class Array:
     """Memory that a kernel sees under a name.
 
     `shape` is fixed, except for global arrays, whose extents are `Extent`s, and for dynamic shared
-    memory, which is indexed flat. `data` are the elements of a constant array.
+    memory, which is indexed flat. `data` are the elements of a constant array. `base` is the array
+    of which this one sees all elements in C order.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Array:
     layout: Layout = "contiguous"
     readonly: bool = False
     data: bytes = field(default=b"", repr=False)
+    base: str = ""
 
 
 # ----------------------------------------------------------------------------- expressions

@@ -5,6 +5,7 @@ A kernel is compiled for that, since a loop of one turn needs no counter, step o
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,23 +33,24 @@ def covered_loops(
     loops = grid_loops(entry)
     if not loops:
         return ()
-    reader = _Reader(entry, given, grid)
+    reader = _Reader(kernel, given, grid)
     return tuple(reader.covers(loop) for loop in loops)
 
 
 class _Reader:
     """Evaluates integers of a kernel on the host, as far as shapes and the grid say them."""
 
-    def __init__(
-        self, entry: ir.Function, given: Sequence[Given], grid: tuple[int, int, int]
-    ) -> None:
+    def __init__(self, kernel: Kernel, given: Sequence[Given], grid: tuple[int, int, int]) -> None:
         self.shapes: dict[str, tuple[int, ...]] = {}
         for one in given:
             view: Any = one.value  # Any: a view where the argument is an array
             if one.original is not None:
                 self.shapes[one.name] = view.shape
+        for array in kernel.arrays:
+            if array.base in self.shapes:
+                self.shapes[array.name] = (math.prod(self.shapes[array.base]),)
         self.grid = dict(zip("xyz", grid, strict=True))
-        statements = list(ir.walk_statements(entry.body))
+        statements = list(ir.walk_statements(kernel.program.entry.body))
         assigned = [s for s in statements if isinstance(s, ir.Assign)]
         counts = Counter(s.name for s in assigned)
         counts.update(s.name for s in statements if isinstance(s, ir.For))

@@ -102,7 +102,7 @@ class Variant:
     @property
     def written(self) -> set[str]:
         """Names of the arrays that it writes."""
-        return written_arrays(self.kernel.program)
+        return written_arrays(self.kernel)
 
     @property
     def file(self) -> str:

@@ -88,6 +88,15 @@ class KernelState:
             self._check("constant")
         return found
 
+    def all_elements(self, array: Array) -> Memory:
+        """Return all elements of a global array in C order, as an array of one dimension."""
+        found = self._made.get(("flat", array.name))
+        if found is None:
+            name = self._free(f"{array.name}_flat")
+            made = Array(name, array.dtype, 1, "global", readonly=array.readonly, base=array.name)
+            found = self._made["flat", array.name] = self.argument(made)
+        return found
+
     def free_name(self, space: str) -> str:
         """Return a name for a new array: that of the variable it is assigned to."""
         return self._free(self.naming or space)

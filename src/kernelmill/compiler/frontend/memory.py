@@ -13,7 +13,7 @@ from kernelmill.compiler import ir
 from kernelmill.compiler.frontend import calls
 from kernelmill.compiler.frontend.values import Dimension, Known, Memory, Value
 from kernelmill.compiler.kernel_builder import KernelBuilder
-from kernelmill.compiler.kernel_ir import Place
+from kernelmill.compiler.kernel_ir import Extent, Place
 from kernelmill.dtypes import DType, StructType, WeakType, int32, weak_int
 from kernelmill.errors import OperatorError
 
@@ -285,13 +285,29 @@ def length(frame: Frame, memory: Memory) -> Value:
     return memory.dimensions[0].extent
 
 
-def array_attribute(frame: Frame, memory: Memory, node: ast.Attribute) -> Value:
+def array_attribute(frame: Frame, memory: Memory, node: ast.Attribute) -> Value:  # noqa: PLR0911 - one way out an attribute
     """Return an attribute of an array."""
     build, left = frame.builder, memory.dimensions
     if node.attr == "shape":
         return build.make_tuple([d.extent for d in left])
     if node.attr == "ndim":
         return build.const(len(left))
+    whole = memory.array.space == "global" and len(left) == memory.array.ndim > 1
+    whole = whole and memory.array.layout == "contiguous" and all(d.start is None for d in left)
+    state = frame.program.kernel
+    assert state is not None
+    if node.attr == "flat":
+        if not whole and len(left) == memory.array.ndim == 1:
+            return memory
+        if not whole or _is_part(memory):
+            raise frame.refusal(
+                node,
+                f"`{memory.array.name}` is no array that is passed with elements in C order",
+                "index each dimension, or pass a copy in C order",
+            )
+        return state.all_elements(memory.array)
+    if node.attr == "size" and whole and not _is_part(memory):
+        return state.all_elements(memory.array).dimensions[0].extent
     if node.attr == "size":
         extents = [d.extent for d in left]
         return functools.reduce(lambda a, b: build.apply("mul", a, b), extents, build.const(1))
@@ -303,6 +319,13 @@ def array_attribute(frame: Frame, memory: Memory, node: ast.Attribute) -> Value:
         f"an array of a kernel has no attribute `{node.attr}`",
         _ATTRIBUTES.get(node.attr, "arrays have shape, size, ndim, dtype and elements `x[i]`"),
     )
+
+
+def _is_part(memory: Memory) -> bool:
+    """Whether a slice has left out elements of some dimension."""
+    extents = [d.extent for d in memory.dimensions]
+    whole = [Extent(memory.array.name, k) for k in range(memory.array.ndim)]
+    return extents != whole
 
 
 _ATTRIBUTES: Final = {
