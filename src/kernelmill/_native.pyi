@@ -11,9 +11,10 @@ Address: TypeAlias = tuple[int, int, np.dtype[Any] | str, tuple[int, ...], tuple
 # shape of each operand, shape of the call, strides of each operand in the call
 Fixed: TypeAlias = tuple[tuple[tuple[int, ...], ...], tuple[int, ...], tuple[tuple[int, ...], ...]]
 
-# "a", at, dtype, numpy dtype, DLPack code, bits, itemsize, alignment, shape_at, strides_at, rank,
-# (shape, strides in bytes) or None; "i", at, size, low, high; "f", "b" or "z", at, size;
-# "n", at, size, type
+# One of an array: "a" and at, dtype, numpy dtype, DLPack code, bits, itemsize, alignment, shape_at,
+# strides_at, rank, (shape, strides in bytes) or None. One of an integer: "i" and at, size, low,
+# high; of a float, a bool or a complex: "f", "b", "z" and at, size; of a NumPy scalar: "n" and at,
+# size, type.
 Slot: TypeAlias = tuple[Any, ...]
 Triple: TypeAlias = tuple[int, int, int]
 
@@ -87,7 +88,7 @@ class Caller:
     def _general(self, inputs: tuple[Any, ...], out: Any) -> Any: ...
 
 def cuda_library(
-    type: Any,
+    type: Any,  # noqa: A002 - the name in the extension
     kind: str,
     *,
     api: int = 0,
