@@ -337,7 +337,10 @@ def _piece_of_rows(spread: Spread, units: int, length: int, multiprocessors: int
         return _doubled(_RUN * spread.threads, units, length, _ORDERED_BLOCKS * multiprocessors)
     step = spread.threads * spread.packet
     most = max(1, RESIDENT // spread.threads * multiprocessors // max(1, units))
-    pieces = max(1, min(length // (step * spread.unroll), most))
+    pieces = length // (step * spread.unroll)
+    if pieces * units > multiprocessors:  # rather longer pieces than two on a multiprocessor
+        pieces //= 2
+    pieces = max(1, min(pieces, most))
     return -(-length // (pieces * step)) * step
 
 
