@@ -157,3 +157,26 @@ int main() {
 }""",
     )
     assert (done.stdout, done.stderr) == ("1 2.5", "")
+
+
+def test_kernels_that_the_compiler_does_not_see_are_no_error(tmp_path):
+    done = run(
+        tmp_path,
+        """#include <cstdio>
+#define ANY template <class T>
+#if 0
+__global__ void never(int* x) {}
+#endif
+ANY __global__ void any(T* x) { *x = 3; }
+__global__ void one(int* x) { *x += 4; }
+int main() {
+  int* x;
+  cudaMallocManaged(&x, 4);
+  dim3 gridDim(1), blockDim(1);  // as CUDA's own names
+  any<int><<<gridDim, blockDim>>>(x);
+  void* arguments[] = {&x};
+  cudaLaunchKernel((void*)one, gridDim, blockDim, arguments);
+  printf("%d", *x);
+}""",
+    )
+    assert (done.stdout, done.stderr) == ("7", "")

@@ -148,9 +148,10 @@ inline void begin(Block* b, Launch* launch, const Body* body, const Image& image
   permute_start(b, launch->schedule.order);
   Place& here = km_emu_here;
   const uint3 grid = launch->grid;
-  here.block = uint3{(u32)(number % grid.x), (u32)(number / grid.x % grid.y), (u32)(number / grid.x / grid.y)};
-  here.threads = launch->block;
-  here.blocks = grid;
+  b->index = uint3{(u32)(number % grid.x), (u32)(number / grid.x % grid.y), (u32)(number / grid.x / grid.y)};
+  blockIdx = b->index;
+  blockDim = launch->block;
+  gridDim = grid;
   here.count = b->count;
   here.dynamic = b->dynamic;
   here.dynamic_bytes = launch->shared;
@@ -191,8 +192,8 @@ inline const void* show_waiting(Block* b) {
   for (State state : order)
     for (u32 i = b->count; i-- > 0;)
       if (b->threads[i].state == state) shown = &b->threads[i];
-  km_emu_here.block = b->place.block;
-  if (shown) km_emu_here.thread = shown->index;
+  blockIdx = b->index;
+  if (shown) threadIdx = shown->index;
   return shown ? shown->caller : nullptr;
 }
 
@@ -200,8 +201,8 @@ inline void report_stuck(Block* b, const char* what) {
   u32 seen[state_count] = {};
   for (u32 i = 0; i < b->count; i++) seen[b->threads[i].state]++;
   char text[1200];
-  int used = snprintf(text, sizeof text, "%s in block (%u, %u, %u): of %u threads", what, b->place.block.x, b->place.block.y,
-                      b->place.block.z, b->count);
+  int used = snprintf(text, sizeof text, "%s in block (%u, %u, %u): of %u threads", what, b->index.x, b->index.y,
+                      b->index.z, b->count);
   const char* separator = " ";
   for (int s = 0; s < state_count; s++) {
     if (!seen[s]) continue;
@@ -282,6 +283,7 @@ struct Crowd {
   Outcome turn(Block* b) {
     __builtin_memcpy(image.low, b->local, image.size);
     km_emu_here = b->place;
+    blockIdx = b->index;
     const Outcome outcome = slice(b);
     b->place = km_emu_here;
     __builtin_memcpy(b->local, image.low, image.size);

@@ -7,6 +7,7 @@ process, where it is loaded for all.
 from __future__ import annotations
 
 import ctypes
+import re
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -20,11 +21,11 @@ from kernelmill.toolchain import compile_shared, find_host_compiler, toolchain_i
 from kernelmill.toolchain.includes import included
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from kernelmill.runtime.emulator.rewrite import KernelName
-    from kernelmill.toolchain import HostCompiler
+    from kernelmill.toolchain import CompileResult, HostCompiler
 
 __all__ = ["Built", "Request", "build_program", "build_runtime", "load_runtime"]
 
@@ -40,6 +41,8 @@ _KERNEL_FLAGS: Final = (
     "-Wno-attributes",
     "-Wl,-z,undefs",
 )
+# A line of the compiler about an entry of `_entries`.
+_ENTRY_LINE: Final = re.compile(r"^kernels:(\d+):\d+: error", re.MULTILINE)
 # A text that says `volatile` calls the runtime at every branch.
 _SPIN_FLAGS: Final = ("-fsanitize-coverage=trace-pc", "-DKM_EMU_SPIN")
 # The loader finds `main` among the symbols of the library.
@@ -193,13 +196,12 @@ def _compile(request: Request, compiler: HostCompiler, march: str, directory: Pa
     include = directory / "include"
     _write(include, sources.files)
     others = [_other(path, number, request, include) for number, path in enumerate(request.others)]
-    numbers = _numbers(sources.kernels, request.expressions)
-    text = sources.text + (_registered if request.program else _entries)(numbers)
     # The flags of kernels keep clang++ from linking a C++ library; host code may need one.
     library = ("-lstdc++",) if request.program and compiler.kind == "clang" else ()
     spin = _SPIN_FLAGS if sources.spins and not request.sanitize else ()
-    try:
-        made = compile_shared(
+
+    def attempt(text: str) -> CompileResult:
+        return compile_shared(
             text,
             directory / "kernels.so",
             compiler=compiler,
@@ -207,10 +209,9 @@ def _compile(request: Request, compiler: HostCompiler, march: str, directory: Pa
             include_dirs=(include, HERE.parent, SHIMS),
             extra=(*map(str, others), *request.flags(), *spin, *library),
         )
-    except CompileError as error:
-        if str(directory) in error.hint:  # what is there is gone when the user reads this
-            error.hint = f"it is the emulator's form of {request.name}"
-        raise
+
+    numbers = _numbers(sources.kernels, request.expressions)
+    made, text, numbers = _compiled(request, sources.text, numbers, attempt)
     if events.active:
         size = made.path.stat().st_size
         events.emit("compile", request.name, device=_TARGET, seconds=made.seconds, bytes=size)
@@ -221,6 +222,28 @@ def _compile(request: Request, compiler: HostCompiler, march: str, directory: Pa
     )
     image = Image(_TARGET, "so", made.path.read_bytes())
     return Bundle((image,), rows, signature=request.name, source=text)
+
+
+def _compiled(
+    request: Request, text: str, numbers: dict[str, int], attempt: Callable[[str], CompileResult]
+) -> tuple[CompileResult, str, dict[str, int]]:
+    """Compile, without the entries of kernels that the compiler does not see after all.
+
+    A kernel may stand in a branch of the preprocessor that is not taken, or be a template behind a
+    macro. One that was asked for by name is not left out.
+    """
+    while True:
+        lines = (_registered if request.program else _entries)(numbers)
+        try:
+            return attempt(text + lines), text + lines, numbers
+        except CompileError as error:
+            places = {int(line) - 1 for line in _ENTRY_LINE.findall(error.log)}
+            unseen = {name for place, name in enumerate(numbers) if place in places}
+            if not unseen - set(request.expressions):
+                if "kernels.cpp" in error.hint:  # what is there is gone when the user reads this
+                    error.hint = f"it is the emulator's form of {request.name}"
+                raise
+            numbers = {n: i for n, i in numbers.items() if n not in unseen}
 
 
 def _state(path: Path, directories: Sequence[Path]) -> tuple[object, ...]:

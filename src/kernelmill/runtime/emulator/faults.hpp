@@ -35,9 +35,8 @@ inline void record(Launch* launch, i32 status, const char* text) {
   va_start(values, format);
   vsnprintf(text, sizeof text, format, values);
   va_end(values);
-  const Place& here = km_emu_here;
-  snprintf(whole, sizeof whole, "%s in block (%u, %u, %u), thread (%u, %u, %u)", text, here.block.x, here.block.y,
-           here.block.z, here.thread.x, here.thread.y, here.thread.z);
+  snprintf(whole, sizeof whole, "%s in block (%u, %u, %u), thread (%u, %u, %u)", text, blockIdx.x, blockIdx.y,
+           blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z);
   checks::report_failure(status, caller, text);
   record(current->launch, status, whole);
   abandon();

@@ -13,9 +13,14 @@ using namespace km_emu;
 
 #define KM_EMU_API extern "C" __attribute__((visibility("default")))
 
+#define KM_EMU_DEFINE __attribute__((visibility("default"))) __thread
 extern "C" {
-__attribute__((visibility("default"))) __thread Place km_emu_here = {};
+KM_EMU_DEFINE Place km_emu_here = {};
 }
+KM_EMU_DEFINE uint3 threadIdx = {0, 0, 0};
+KM_EMU_DEFINE uint3 blockIdx = {0, 0, 0};
+KM_EMU_DEFINE dim3 blockDim = dim3(1, 1, 1);
+KM_EMU_DEFINE dim3 gridDim = dim3(1, 1, 1);
 
 namespace {
 
@@ -83,10 +88,6 @@ KM_EMU_API u64 km_emu_warp(u32 mask, u64 value, int extra, WarpFunction function
   return join(entered(), mask, value, extra, function, KM_EMU_CALLER);
 }
 KM_EMU_API void km_emu_poll(const void* address) { poll_from(address, KM_EMU_CALLER); }
-KM_EMU_API uint3 km_emu_thread() { return km_emu_here.thread; }
-KM_EMU_API uint3 km_emu_block() { return km_emu_here.block; }
-KM_EMU_API uint3 km_emu_threads() { return km_emu_here.threads; }
-KM_EMU_API uint3 km_emu_blocks() { return km_emu_here.blocks; }
 KM_EMU_API u32 km_emu_rank() { return rank_here(); }
 KM_EMU_API char* km_emu_dynamic() { return km_emu_here.dynamic; }
 KM_EMU_API void km_emu_yield() { yield_from(KM_EMU_CALLER); }

@@ -38,9 +38,8 @@ struct Other {
 inline void write_line(const char* kind, u32 caller, const char* array, i64 byte, u32 bytes, usize whole, const Other& other,
                        const char* text) {
   if (!output) return;
-  const Place& here = km_emu_here;
-  fprintf(output, "%s\t%u\t%u %u %u\t%u %u %u\t%s\t%lld\t%u\t%llu\t%u %u %u\t%s\n", kind, caller, here.block.x, here.block.y,
-          here.block.z, here.thread.x, here.thread.y, here.thread.z, array, (long long)byte, bytes,
+  fprintf(output, "%s\t%u\t%u %u %u\t%u %u %u\t%s\t%lld\t%u\t%llu\t%u %u %u\t%s\n", kind, caller, blockIdx.x, blockIdx.y,
+          blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z, array, (long long)byte, bytes,
           (unsigned long long)whole, other.caller, other.block, other.thread, text);
   fflush(output);
   reports++;
@@ -169,9 +168,16 @@ inline void check_order(Record& k, Region& r, char* p, usize at, u32 bytes, int 
   }
 }
 
+// The runtime's own variables that a kernel reads.
+inline bool is_place(const char* p) {
+  return (usize)(p - (char*)&threadIdx) < sizeof threadIdx || (usize)(p - (char*)&blockIdx) < sizeof blockIdx ||
+         (usize)(p - (char*)&blockDim) < sizeof blockDim || (usize)(p - (char*)&gridDim) < sizeof gridDim;
+}
+
 inline void access(const void* address, u32 bytes, int how, const void* caller) {
   Record* k = self;
   char* p = (char*)address;
+  if (is_place(p)) return;
   if (!k || (usize)(p - k->block->stacks) < k->block->stack_bytes) return;
   Region* r = region_at(*k, p);
   if (__builtin_expect(!r, 0)) {

@@ -30,7 +30,7 @@ inline Fibre* take_fibre(Block* b) {
 }
 
 inline void place(Block* b, u32 rank) {
-  km_emu_here.thread = b->threads[rank].index;
+  threadIdx = b->threads[rank].index;
   km_emu_here.rank = rank;
   km_emu_here.polled = nullptr;
   checks::run(b, rank);
@@ -82,7 +82,7 @@ inline void schedule(Block* b, void** save) {
     if (b->slow) {
       place(b, rank);
     } else {
-      km_emu_here.thread = uint3{0, 0, 0};
+      threadIdx = uint3{0, 0, 0};
     }
     switch_to(save, fibre->pointer);
     return;

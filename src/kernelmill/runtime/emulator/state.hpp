@@ -67,6 +67,7 @@ struct Block {
   bool slow, at_grid, abandoned;
   i32 order;
   i64 number;
+  uint3 index;
   ThreadState* threads;
   Warp* warps;
   u32 warp_count;

@@ -19,10 +19,7 @@ typedef __SIZE_TYPE__ usize;
 
 // The "registers" of the CUDA thread that runs on an OS thread; refreshed whenever another thread takes its place.
 struct Place {
-  uint3 thread;          // threadIdx
-  u32 rank;              // the same as one number, x fastest; set where `slow` is
-  uint3 block;           // blockIdx
-  uint3 threads, blocks; // blockDim, gridDim
+  u32 rank;              // threadIdx as one number, x fastest; set where `slow` is
   u32 count;             // threads of the block
   bool slow;             // a thread has waited, or the order is not the plain one: the runtime names the next thread
   char* dynamic;         // dynamic shared memory, and its size
@@ -69,6 +66,15 @@ struct Body {
 
 }  // namespace km_emu
 
+// Where the running thread is. Variables, not macros: host code may have its own of these names.
+#define KM_EMU_VARIABLE(T, name, symbol) \
+  extern __thread T name __asm__(symbol) __attribute__((tls_model("initial-exec")))
+KM_EMU_VARIABLE(uint3, threadIdx, "km_emu_thread");
+KM_EMU_VARIABLE(uint3, blockIdx, "km_emu_block");
+KM_EMU_VARIABLE(dim3, blockDim, "km_emu_threads");
+KM_EMU_VARIABLE(dim3, gridDim, "km_emu_blocks");
+#undef KM_EMU_VARIABLE
+
 extern "C" {
 extern __thread km_emu::Place km_emu_here __attribute__((tls_model("initial-exec")));
 void km_emu_launch(km_emu::Launch*, const km_emu::Body*);
@@ -78,10 +84,6 @@ int km_emu_barrier(int id, int count, int mode, int test);  // modes: sync, and,
 km_emu::u64 km_emu_warp(km_emu::u32 mask, km_emu::u64 value, int extra, km_emu::WarpFunction);
 void km_emu_yield();
 void km_emu_poll(const void*);
-uint3 km_emu_thread();
-uint3 km_emu_block();
-uint3 km_emu_threads();
-uint3 km_emu_blocks();
 km_emu::u32 km_emu_rank();
 char* km_emu_dynamic();
 void km_emu_progress();
@@ -104,8 +106,7 @@ namespace km_emu {
 
 // The rank of the running thread, which `Place` holds only once a thread has waited.
 KM_EMU_INLINE u32 rank_here() {
-  const Place& here = km_emu_here;
-  return (here.thread.z * here.threads.y + here.thread.y) * here.threads.x + here.thread.x;
+  return (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
 }
 
 // Runs threads one after another on one stack, from the one whose place is set: a kernel that never waits is a plain loop.
@@ -117,8 +118,8 @@ KM_EMU_INLINE void run_threads(F& mine) {
   while (km_emu_next());
 #else
   Place& here = km_emu_here;
-  const uint3 size = here.threads;
-  uint3 at = here.thread;
+  const dim3 size = blockDim;
+  uint3 at = threadIdx;
   for (;;) {
     mine();
     if (__builtin_expect(here.slow, 0)) {
@@ -130,11 +131,11 @@ KM_EMU_INLINE void run_threads(F& mine) {
       if (++at.y == size.y) {
         at.y = 0;
         if (++at.z == size.z) return;
-        here.thread.z = at.z;
+        threadIdx.z = at.z;
       }
-      here.thread.y = at.y;
+      threadIdx.y = at.y;
     }
-    here.thread.x = at.x;
+    threadIdx.x = at.x;
   }
 #endif
 }
@@ -249,17 +250,9 @@ struct Entry<kernel> {
   }
 
 #ifdef KM_EMU_SANITIZER  // by value from the runtime: to read them is no access of the kernel
-#define threadIdx (km_emu_thread())
-#define blockIdx (km_emu_block())
-#define blockDim (dim3(km_emu_threads()))
-#define gridDim (dim3(km_emu_blocks()))
 #define KM_EMU_RANK (km_emu_rank())
 #define KM_EMU_DYNAMIC (km_emu_dynamic())
 #else
-#define threadIdx ((const uint3&)km_emu_here.thread)
-#define blockIdx ((const uint3&)km_emu_here.block)
-#define blockDim ((const dim3&)km_emu_here.threads)
-#define gridDim ((const dim3&)km_emu_here.blocks)
 #define KM_EMU_RANK (km_emu::rank_here())
 #define KM_EMU_DYNAMIC (km_emu_here.dynamic)
 #endif
