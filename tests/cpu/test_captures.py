@@ -262,3 +262,32 @@ def test_plans_notice_another_class_and_values_out_of_range() -> None:
         plan(i, out=wide)
     k = 4
     same(plan(i, out=out), i + np.int8(4))
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("k", [2**63, -(2**63) - 1, 2**64, 10**30])
+def test_a_python_integer_of_any_size_meets_floats(dtype: str, k: int) -> None:
+    x = filled((5,), dtype, 3)
+    same(km.transform(x, lambda v: v + k), x + x.dtype.type(k))
+    same(km.reduce(x, km.maximum, init=k), max(x.max(), x.dtype.type(k)))
+    same(km.transform_reduce(x, lambda v: v * k, km.maximum), (x * x.dtype.type(k)).max())
+
+
+def test_what_a_float_cannot_hold_is_refused_as_by_numpy() -> None:
+    k = 3
+
+    def op(v: Any) -> Any:
+        return v + k
+
+    x = filled((5,), "f8", 4)
+    same(km.transform(x, op), x + 3)
+    k = 10**400
+    with pytest.raises(OverflowError, match="int too large to convert to float"):
+        km.transform(x, op)
+
+
+def test_an_integer_that_meets_floats_and_integers_keeps_the_limits() -> None:
+    k = 2**63
+    x, n = filled((5,), "f8", 5), filled((5,), "i4", 6)
+    with pytest.raises(OverflowError, match="out of bounds for int32"):
+        km.transform((x, n), lambda a, b: a + k + (b + k))

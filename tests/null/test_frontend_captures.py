@@ -14,6 +14,7 @@ import pytest
 import kernelmill as km
 import oracle
 from kernelmill.compiler.frontend import captured_type, translate
+from kernelmill.dtypes import weak_float, weak_int
 from kernelmill.errors import OperatorError
 
 F, I = km.float32, km.int16
@@ -145,6 +146,12 @@ def test_limits_are_the_integer_types_a_python_int_meets():
         "j": ["int32"],
         "m": [],
     }
+
+
+def test_a_python_int_that_only_meets_floats_is_handed_over_as_one():
+    k = 3
+    assert [c.stored for c in translate(lambda a: a * k - k, [F]).captures] == [weak_float]
+    assert [c.stored for c in translate(lambda a: a * k + int(a) * k, [F]).captures] == [weak_int]
 
 
 def test_limits_are_found_through_calls_and_variables():

@@ -146,21 +146,21 @@ def test_roots_are_texts_or_the_callable_itself() -> None:
 
 
 def test_read_packs_as_a_c_struct() -> None:
-    a, b, c, d, e = np.int8(-2), 7, True, 2.5, 1 + 2j
-    op = as_op(lambda v: (v * a, v + b, c, v * d, v * e))
+    a, b, c, d, e, f = np.int8(-2), 7, True, 2.5, 1 + 2j, 9
+    op = as_op(lambda v: (v * a, int(v) + b, c, v * d, v * e, v + f))
     found = specialize(op, (float64,))
     c_layout = np.dtype(
         {"names": [str(t) for t in range(len(found.translation.captures))],
-         "formats": [{"a": "i1", "b": "i8", "c": "?", "d": "f8", "e": "c16"}[t.name]
+         "formats": [{"a": "i1", "b": "i8", "c": "?", "d": "f8", "e": "c16", "f": "f8"}[t.name]
                      for t in found.translation.captures]}, align=True,
     )  # fmt: skip
-    values = {"a": a, "b": b, "c": c, "d": d, "e": e}
+    values = {"a": a, "b": b, "c": c, "d": d, "e": e, "f": f}
     wanted = np.zeros((), c_layout)
     for i, t in enumerate(found.translation.captures):
         wanted[str(i)] = values[t.name]
     packed = found.read(op.function)
     assert packed is not None
-    made = np.frombuffer(packed.ljust(c_layout.itemsize, b"\0"), c_layout)[0]
+    made = np.frombuffer(packed.ljust(c_layout.itemsize, b"\0"), c_layout, count=1)[0]
     assert made.tolist() == wanted.tolist()
 
 

@@ -91,7 +91,7 @@ class Fold:
         scalars = self.combine.read(self.op.function)
         assert scalars is not None, "the operator was specialized for this function just now"
         leaves = list(_leaves(self.init, self.accumulator))
-        types = [c.type for c in self.combine.translation.captures]
+        types = [c.stored for c in self.combine.translation.captures]
         layout = pack_format([*types, *(t for _, t in leaves)])
         values = pack_format(types).unpack_from(scalars)
         return layout.pack(*values, *(part for v, t in leaves for part in _parts(v, t)))
