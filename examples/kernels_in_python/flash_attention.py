@@ -53,7 +53,7 @@ def flash_attention(q, k, v, out, scale):
         for i in km.static_range(OWN):
             for j in km.static_range(OWN):
                 score[i, j] = 0
-        for d in range(WIDTH):
+        for d in km.static_range(WIDTH, unroll=16):
             for i in km.static_range(OWN):
                 a[i] = queries[ty + i * THREADS, d]
                 b[i] = keys[tx + i * THREADS, d]
@@ -81,7 +81,7 @@ def flash_attention(q, k, v, out, scale):
             for j in km.static_range(OWN):
                 keys[ty + i * THREADS, tx + j * THREADS] = score[i, j]
         km.barrier()
-        for d in range(TILE):
+        for d in km.static_range(TILE, unroll=16):
             for i in km.static_range(OWN):
                 a[i] = keys[ty + i * THREADS, d]
                 b[i] = values[d, tx + i * THREADS]

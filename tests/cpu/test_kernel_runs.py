@@ -244,6 +244,24 @@ def test_reductions_of_blocks_keep_the_order_of_threads():
     assert out[0] == wrapped
 
 
+@pytest.mark.parametrize("threads", [32, 64, 96, 256, 800])
+def test_sums_of_blocks_follow_one_tree(threads):
+    """An operator in either order, and the same one as any other, to the bit."""
+
+    @km.kernel
+    def sums(x, out):
+        v = x[km.block.rank()]
+        out[0] = km.block.reduce(v)
+        out[1] = km.block.reduce(v, lambda a, b: a + b)
+        out[2 + km.block.rank()] = km.warp.reduce(v) - km.warp.reduce(v, lambda a, b: a + b)
+
+    x = np.random.default_rng(threads).uniform(-1, 1, threads).astype(np.float32)
+    out = np.full(2 + threads, 9, np.float32)
+    sums[1, threads](x, out)
+    assert out[0] == out[1] == pytest.approx(x.sum(), abs=1e-4)
+    assert not out[2:].any()
+
+
 def test_functions_may_write_and_return():
     def put(array, i, v):
         array[i] = v

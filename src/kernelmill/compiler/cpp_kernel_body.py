@@ -356,8 +356,13 @@ class KernelFunctionPrinter(FunctionPrinter):
             kind = type_spelling(statement.args[0].type)
             combine = self.owner.functions[statement.function]
             args.append(f"[this]({kind} a, {kind} b) {{ return {combine}(a, b); }}")
-            if row.waits == "block":
+            either = "true" if statement.options else "false"
+            if statement.op == "block_reduce":
+                function = f"{function}<{self.owner.kernel.threads}, {either}>"
+            elif row.waits == "block":
                 function = f"{function}<{self.owner.kernel.threads}>"
+            elif statement.op == "warp_reduce":
+                function = f"{function}<{either}>"
         if row.values and not statement.function:
             first = type_spelling(statement.args[0].type)
             args[0] = f"{first}({args[0]})" if statement.op == "match" else args[0]

@@ -158,8 +158,17 @@ KM_INL T compare_exchange(T* at, T expected, T value) {
 KM_INL u32 match_value(u32 value) { return match_any(value); }
 KM_INL u32 match_value(u64 value) { return match_any(value); }
 
-template <class T, class Op>
-KM_INL T all_of_warp(const T& value, const Op& op) { return shuffle(warp_reduce(value, op), 0); }
+// Where an operator gives the same bits in either order, every lane makes the tree of adjacent pairs itself.
+template <int Lanes, class T, class Op>
+KM_INL T crossed(T value, const Op& op) {
+  KM_UNROLL_ALL for (int s = 1; s < Lanes; s *= 2) value = op(value, shuffle_xor(value, s));
+  return value;
+}
+template <bool EitherOrder, class T, class Op>
+KM_INL T all_of_warp(const T& value, const Op& op) {
+  if constexpr (EitherOrder) return crossed<warp_size>(value, op);
+  else return shuffle(warp_reduce(value, op), 0);
+}
 
 // Room for one value a warp; one object serves all calls of a type, each of which ends with a barrier.
 template <class T>
@@ -174,17 +183,21 @@ KM_INL warp_room<T>& room_of() {
 }
 
 // Combines the values of all threads in the order of their ranks, by the tree of adjacent pairs; every thread gets the result.
-template <int Threads, class T, class Op>
+template <int Threads, bool EitherOrder, class T, class Op>
 KM_INL T all_of_block(T value, const Op& op) {
   const int rank = (int)thread_rank(), warp = rank / warp_size, lane = rank % warp_size;
   constexpr int warps = Threads / warp_size;
-  value = warp_reduce(value, op);
-  if constexpr (warps == 1) return shuffle(value, 0);
+  if constexpr (warps == 1) return all_of_warp<EitherOrder>(value, op);
+  value = EitherOrder ? crossed<warp_size>(value, op) : warp_reduce(value, op);
   warp_room<T>& room = room_of<T>();
   if (lane == 0) room[warp] = value;
   block_barrier();
-  value = warp_reduce(room[lane < warps ? lane : 0], op, warps);
-  value = shuffle(value, 0);
+  if constexpr (EitherOrder && (warps & (warps - 1)) == 0) {
+    value = crossed<warps>(room[lane % warps], op);
+  } else {
+    value = warp_reduce(room[lane < warps ? lane : 0], op, warps);
+    value = shuffle(value, 0);
+  }
   block_barrier();
   return value;
 }

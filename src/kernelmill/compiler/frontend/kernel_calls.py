@@ -304,10 +304,13 @@ def _effect(row: EffectRow) -> Handler:
         if row.waits == "block" and row.combines:
             _check_whole_warps(frame, row)
         function = None
+        options: tuple[str, ...] = ()
         if row.combines:
             op = args[plain] if len(args) > plain else _add()
             function = _combination(frame, op, made[0].type, node)
-        result = build.perform(row.name, made, function=function)
+            if _is_symmetric(op, made[0].type):
+                options = ("either_order",)
+        result = build.perform(row.name, made, function=function, options=options)
         return _nothing(node) if row.result == "none" else result
 
     return handler
@@ -346,6 +349,22 @@ def _check_whole_warps(frame: Frame, row: EffectRow) -> None:
             f"`{row.spelling}` needs whole warps; the block has {threads} threads",
             hint="launch blocks of a multiple of 32 threads",
         )
+
+
+# Operators that give the same bits in either order; of -0.0 and 0.0, `min` and `max` take one.
+_SYMMETRIC: Final = frozenset(
+    ("add", "multiply", "bitwise_and", "bitwise_or", "bitwise_xor", "logical_and", "logical_or")
+)
+
+
+def _is_symmetric(op: Value, type_: Type) -> bool:
+    from kernelmill.compiler.op import WELL_KNOWN  # noqa: PLC0415 - a cycle, as below
+
+    name = getattr(op.value, "name", "") if isinstance(op, Known) else ""
+    if not isinstance(op, Known) or WELL_KNOWN.get(name) is not op.value:
+        return False
+    whole = isinstance(type_, DType) and type_.is_integer
+    return name in _SYMMETRIC or (whole and name in ("minimum", "maximum"))
 
 
 def _add() -> Known:
