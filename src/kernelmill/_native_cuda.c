@@ -126,11 +126,13 @@ static int clashes(const CudaLauncher *self, const Slot *const *slots, const str
     return 0;
 }
 
-/* Write what belongs to the stream. A capture has memory of its own, by the general way. */
+/* Write what belongs to the stream. A capture has memory of its own, by the general way; so has each
+   thread on its own default stream, whose handle is 2 in all of them. */
 static int write_scratch(CudaLauncher *self, uint64_t stream, char *record) {
     int capturing = 0;
     char *bytes;
     Py_ssize_t size;
+    if (stream == 2) return 0;
     if (self->is_capturing((void *)(uintptr_t)stream, &capturing) || capturing) return 0;
     if (!self->scratch_bytes || self->scratch_stream != stream) {
         PyObject *made = PyObject_CallFunction(self->scratch, "K", (unsigned long long)stream);

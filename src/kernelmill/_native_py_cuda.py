@@ -36,6 +36,7 @@ MAX_PARAMETERS: Final = 128
 MAX_RECORD: Final = 4096
 ATTRIBUTE_BYTES: Final = 72
 INT64_MAX: Final = (1 << 63) - 1
+_OF_THREAD: Final = 2  # CU_STREAM_PER_THREAD
 
 Slot: TypeAlias = tuple[Any, ...]
 Triple: TypeAlias = tuple[int, int, int]
@@ -157,10 +158,10 @@ class CudaLauncher:
     def _write_scratch(
         self, scratch: tuple[int, Callable[[int], bytes]], stream: int, record: bytearray
     ) -> bool:
-        """Write what belongs to the stream."""
+        """Write what belongs to the stream; the default stream of a thread is one in each."""
         at, make = scratch
         capturing = c_int()
-        if self._is_capturing(stream, capturing) or capturing.value:
+        if stream == _OF_THREAD or self._is_capturing(stream, capturing) or capturing.value:
             return False
         if self._scratch_of is None or self._scratch_of[0] != stream:
             self._scratch_of = stream, make(stream)

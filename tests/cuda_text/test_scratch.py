@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -83,6 +84,14 @@ def test_launches_on_one_stream_share_what_is_allocated_once(driver):
     assert driver.log[-1] == ("clear", first[1], 4096, 7), "tickets are cleared on the stream"
     for other in (scratch(grid(), StreamHandle(8), 0), scratch(grid(), STREAM, 1)):
         assert not set(other) & set(first)
+
+
+def test_the_default_stream_of_each_thread_is_its_own(driver):
+    mine = scratch(grid(), StreamHandle(2), 0)
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(scratch, grid(), StreamHandle(2), 0).result()
+    assert not set(mine) & set(other)
+    assert scratch(grid(), StreamHandle(2), 0) == mine
 
 
 def test_tagged_parts_are_cleared_and_kept_from_others(driver):

@@ -474,6 +474,9 @@ def test_scratch_memory_is_asked_for_once_a_stream(module):
         assert launch(X, OUT) is True
         assert numbers(driver.calls[-1], 64, 2) == (stream + 1, stream + 2)
     assert asked == [5, 6]
+    FakeTensor.stream = 2  # of each thread another one
+    assert launch(X, OUT) is False
+    FakeTensor.stream = 6
     driver.capturing = 1
     assert launch(X, OUT) is False
     assert flat(module, Driver(), scratch=(248, scratch))(X, OUT) is False, "it does not fit"

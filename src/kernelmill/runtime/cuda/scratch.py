@@ -30,6 +30,8 @@ _LEAST_TICKETS: Final = 1 << 12
 _LOCK: Final = threading.Lock()
 # CU_STREAM_CAPTURE_STATUS_ACTIVE
 _CAPTURING: Final = 1
+# CU_STREAM_PER_THREAD: the same handle means another stream in each thread.
+_OF_THREAD: Final = 2
 
 
 @dataclass(slots=True)
@@ -66,7 +68,8 @@ def scratch(grid: Grid, stream: StreamHandle, device: int) -> tuple[int, int]:
         return 0, 0
     answer = check(api().cuStreamGetCaptureInfo(stream.handle), "ask whether a stream is captured")
     capture = int(answer[1]) if int(answer[0]) == _CAPTURING else 0
-    key = (device, stream.handle, capture)
+    thread = threading.get_ident() if stream.handle == _OF_THREAD else 0
+    key = (device, stream.handle, capture or thread)
     areas = _AREAS.get(key)
     if areas is None:
         areas = _AREAS.setdefault(
