@@ -98,7 +98,9 @@ class Generator:
         return lines
 
     def statement(self, depth, indent, *, loop):
-        kind = self.pick.choice(("int", "float", "int", "float", "new", "if", "for", "while", "jump"))
+        kind = self.pick.choice(
+            ("int", "float", "int", "float", "new", "if", "for", "while", "jump")
+        )
         pad = " " * indent
         if kind == "new":
             name = f"w{next(self.names)}"
@@ -186,5 +188,3 @@ def plain(text, args):
     """Run a text as plain Python."""
     with np.errstate(all="ignore"):
         define(text, Plain, "<plain>")(*args)
-
-

@@ -412,7 +412,7 @@ class KernelFunction:
         ...     for i in km.grid_range(len(x)):
         ...         x[i] = value
         >>> print(fill.source("float32[:]", 1.5).splitlines()[0])
-        // fill(x: float32[:], value: weak float), blocks of 256 x 1 x 1 threads
+        // fill(x: float32[:], value: float32), blocks of 256 x 1 x 1 threads
         """
         return self.specialize(*args, block=block).source
 
