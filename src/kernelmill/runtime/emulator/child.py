@@ -10,7 +10,7 @@ from typing import cast
 
 from kernelmill.runtime.emulator.build import load_runtime
 from kernelmill.runtime.emulator.launches import LaunchRecord, record_of
-from kernelmill.runtime.emulator.sanitized import prepare_runtime
+from kernelmill.runtime.emulator.nursery import prepare_runtime
 from kernelmill.runtime.emulator.schedule import Order, Schedule
 
 

@@ -1,6 +1,6 @@
 """Launches that are looked at: in a child process, on copies of the arrays, reported as an error.
 
-The child (`sanitized.py`) gets a job file and a file that holds the arrays; it leaves their new
+The child (`nursery.py`) gets a job file and a file that holds the arrays; it leaves their new
 bytes, its status and the reports. A crash there is one more report.
 """
 
@@ -286,7 +286,7 @@ class _Nursery:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "kernelmill.runtime.emulator.sanitized"],
+            [sys.executable, "-m", "kernelmill.runtime.emulator.nursery"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
