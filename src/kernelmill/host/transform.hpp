@@ -83,9 +83,8 @@ template <class Op, class... I, class... O> struct transform<Op, in<I...>, out<O
     }
   }
 
-  // A guarded operator: piece by piece in its quick form into the first-level cache, then out, or
-  // once more in its exact form. Nothing is written before it is known which, so an output may be
-  // an input.
+  // A guarded operator: piece by piece in its quick form, then once more in its exact form where
+  // that is needed. An output that may be an input is not written before that is known.
   template <class Near, int... J>
   static KM_INL u32 guarded_sweep(const Near near, i64 n, indices<J...>,
                                   writer<arg<typename O::type, contiguous>>... to,
@@ -98,9 +97,9 @@ template <class Op, class... I, class... O> struct transform<Op, in<I...>, out<O
     return near.far;
   }
   template <class Near, int... K, int... J>
-  static KM_HOT u32 guarded_near_by(const Near& near, i64 n, char* const* p, char (*made)[piece * largest],
+  static KM_HOT u32 guarded_near_by(const Near& near, i64 n, char* const* p, char* const* to,
                                     indices<K...>, indices<J...> each) {
-    return guarded_sweep(near, n, each, writer<arg<typename O::type, contiguous>>(made[J], O::size)...,
+    return guarded_sweep(near, n, each, writer<arg<typename O::type, contiguous>>(to[J], O::size)...,
                          reader<near_arg<I>>(p[K], 0)...);
   }
   template <class A> static KM_INL void put(char* to, i64 stride, const char* from, i64 n) {
@@ -110,20 +109,25 @@ template <class Op, class... I, class... O> struct transform<Op, in<I...>, out<O
       for (i64 i = 0; i < n; i++) __builtin_memcpy(to + i * stride, from + i * A::size, A::size);
   }
   template <int... J>
-  static KM_INL void put_all(char* const* p, const i64* s, char (*made)[piece * largest], i64 n,
-                             indices<J...>) {
-    (put<O>(p[inputs + J], s[inputs + J], made[J], n), ...);
+  static KM_INL void put_all(char* const* p, const i64* s, char* const* made, i64 n, indices<J...>) {
+    ((made[J] == p[inputs + J] ? (void)0 : put<O>(p[inputs + J], s[inputs + J], made[J], n)), ...);
   }
   template <class Exact, class Near>
   static KM_COLD void row(const guarded<Exact, Near>& op, i64 n, char* const* p, const i64* s) {
     constexpr auto in_ = indices_of<inputs>();
     constexpr auto out_ = indices_of<outputs>();
-    alignas(64) char made[outputs][piece * largest];
+    constexpr bool dense[] = {(O::pattern == contiguous)...};
+    alignas(64) char aside[outputs][piece * largest];
     alignas(64) char brought[inputs][piece * larger(scattered, i64(1))];
+    bool apart = true;
+    for (int k = 0; k < inputs; k++)
+      for (int j = inputs; j < operands; j++) apart = apart && p[k] != p[j];
     for (i64 done = 0, m; done < n; done += m) {
       char* at[operands];
       m = smaller(piece, n - done);
       for (int k = 0; k < operands; k++) at[k] = p[k] + done * s[k];
+      char* made[outputs];
+      for (int j = 0; j < outputs; j++) made[j] = apart && dense[j] ? at[inputs + j] : aside[j];
       bring_all(at, s, m, brought, in_);
       if (guarded_near_by(op.near, m, at, made, in_, out_))
         near_by(op.exact, m, at, s, in_, out_);
