@@ -2,7 +2,8 @@
 // sequence, results, and partial results of several blocks.  How threads go over a sequence is in reduce_rows.cuh,
 // reduce_columns.cuh and reduce_ordered.cuh.
 //
-//   typedef km::reduction<Map, km::in<km::arg<T, pattern>...>, km::folds<km::fold_at<K, Fold>...>, Outputs, Captured, Bytes, N> Pass;
+//   typedef km::reduction<Map, km::in<km::arg<T, pattern>...>, km::folds<km::fold_at<K, Fold>...>,
+//                         Outputs, Captured, Bytes, N> Pass;
 //
 // A sequence is what one result is made of.  `Map` gives one value for all folds, or a tuple of one for each of the `Outputs`;
 // fold K takes value K and stores result K.  A fold has types `acc` and `out`, a number of `lanes`, is called with two

@@ -52,27 +52,27 @@ struct rows : Pass {
   }
 
   // What thread t of T has of the elements low .. high - 1, and of how many threads that holds, the first ones.  `low` is a
-  // multiple of V.  The packets of this piece are those from `first` on, `step` apart; `rest`: also the elements after them.
-  static KM_INL i64 share(const call& c, const Map& map, const bank& fold, const place& row, i64 low, i64 high, i64 piece,
-                          i64 stride, int t, int T, bool rest, state& total) {
+  // multiple of V.
+  static KM_INL i64 share(const call& c, const Map& map, const bank& fold, const place& row, i64 low, i64 high, int t, int T,
+                          state& total) {
     const bool packets = Pass::template packets_fit<Nested, V>(c, row);
     const int wide = packets ? V : 1;
-    const i64 first = low + (piece * T + t) * wide, step = stride * T * wide;
+    const i64 first = low + t * wide, step = T * wide;
     bool any;
     if (packets)
       any = sweep<V, U>(c, map, fold, row, first, step, high, total);
     else
       any = sweep<1, (V * U > 8 ? 8 : V * U)>(c, map, fold, row, first, step, high, total);
-    const i64 whole = (high - low) / wide, left = rest ? high - low - whole * wide : 0;
+    const i64 whole = (high - low) / wide, left = high - low - whole * wide;
     _Pragma("unroll 1") for (i64 i = t; i < left; i += T) {  // once, but where a team is smaller than a packet
       const state one = Pass::template elements<Nested, 1, 1>(c, map, row, low + whole * wide + i, 1).item[0];
       total = any ? fold(total, one) : one;
       any = true;
     }
-    return larger(clamp(whole - piece * T, 0, T), left);
+    return larger(smaller<i64>(whole, T), left);
   }
 
-  // A block for each piece of a sequence: the pieces follow each other, or take turns where `piece` is 0.
+  // A block for each piece of a sequence.
   template <int T>
   static KM_INL void blocks(const call& c) {
     __shared__ block_storage<state, T> storage;
@@ -80,11 +80,9 @@ struct rows : Pass {
     const bank fold(c.captures);
     _Pragma("unroll 1") for (i64 unit = blockIdx.x; unit < c.units * c.pieces; unit += gridDim.x) {
       const i64 row = quotient(unit, c.pieces), piece = unit - row * c.pieces;
-      const i64 low = piece * c.piece, high = c.piece == 0 ? c.length : smaller(c.length, low + c.piece);
-      const bool turns = c.piece == 0;
+      const i64 low = piece * c.piece, high = smaller(c.length, low + c.piece);
       state made;
-      const i64 count = share(c, map, fold, Pass::sequence(c, row), low, high, turns ? piece : 0, turns ? c.pieces : 1,
-                              (int)threadIdx.x, T, !turns || piece + 1 == c.pieces, made);
+      const i64 count = share(c, map, fold, Pass::sequence(c, row), low, high, (int)threadIdx.x, T, made);
       made = block_reduce<T>(made, fold, storage, (int)smaller<i64>(count, T));
       Pass::template deliver<T>(c, fold, made, row, piece, storage);
     }
@@ -100,7 +98,7 @@ struct rows : Pass {
     _Pragma("unroll 1") for (i64 first = (i64)blockIdx.x * each; first < c.units; first += (i64)gridDim.x * each) {
       const i64 mine = first + (int)threadIdx.x / T, row = smaller(mine, c.units - 1);
       state made;
-      const i64 count = share(c, map, fold, Pass::sequence(c, row), 0, c.length, 0, 1, t, T, true, made);
+      const i64 count = share(c, map, fold, Pass::sequence(c, row), 0, c.length, t, T, made);
       made = team_reduce<T>(made, fold, count);
       if (t == 0 && mine < c.units) Pass::store(c, fold, made, row);
     }

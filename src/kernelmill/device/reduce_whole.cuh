@@ -55,7 +55,7 @@ struct whole : rows<Pass, false, V, U> {
     place from;
     KM_UNROLL_ALL for (int k = 0; k < Pass::inputs; k++) from.at[k] = c.data[k];
     state made;
-    const i64 count = row_loops::share(c, map, fold, from, low, high, 0, 1, (int)threadIdx.x, T, true, made);
+    const i64 count = row_loops::share(c, map, fold, from, low, high, (int)threadIdx.x, T, made);
     return total(made, fold, room, count);
   }
   static KM_INL void one(const call& c) {

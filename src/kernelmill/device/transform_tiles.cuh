@@ -97,7 +97,8 @@ struct tiles<transform<Op, in<I...>, out<O...>, Captured, Bytes, V, U>, Side> {
     i64 far[operands];  // from one of its rows to the next
   };
   template <class A, int K>
-  static KM_INL batch<typename A::type, many> take(const call& c, const lane& l, const char* room, int column, int first, int left) {
+  static KM_INL batch<typename A::type, many> take(const call& c, const lane& l, const char* room, int column, int first,
+                                                   int left) {
     typedef typename A::type T;
     batch<T, many> taken;
     const T* tile = (const T*)(room + room_at(K)) + column * pitch(A::size) + first;
