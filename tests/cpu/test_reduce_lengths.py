@@ -90,6 +90,8 @@ def test_several_chunks_of_columns_and_runs() -> None:
     same(km.reduce(x, axis=(1, 3)), sums(x, (1, 3)))
     y = filled((2, 181, 190, 3), "f4", 12)
     same(km.reduce(y, axis=(1, 2)), sums(y, (1, 2)))
+    short = filled((2000, 5, 9), "f4", 14)  # runs of nine, two chunks
+    same(km.reduce(short, axis=(0, 2)), sums(short, (0, 2)))
     z = filled((16390, 400), "f4", 13)
     same(km.reduce(z, axis=0), sums(z, 0))
 

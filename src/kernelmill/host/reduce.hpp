@@ -151,6 +151,10 @@ struct reduction<Form, Map, in<I...>, folds<F...>, indices<K...>> {
       }
       blocks = ceil_div(columns_kept, width);
       group = larger(i64(1), task_elements_reduced / (smaller(elements, chunk_elements) * width));
+      if (beside) {
+        i64 sequences = smaller(beside_each(), widest);
+        group = larger(group, smaller(sequences, units() / (4 * c->threads)));
+      }
       char* next = (char*)c->workspace;
       const i64 size[] = {(i64)sizeof(typename F::acc)...};
       for (int k = 0; k < outputs; k++) {
@@ -165,6 +169,8 @@ struct reduction<Form, Map, in<I...>, folds<F...>, indices<K...>> {
       return all;
     }
     KM_INL i64 units() const { return rows_kept * blocks * chunks; }
+    // Sequences that lie side by side: those of the last kept dimension.
+    KM_INL i64 beside_each() const { return kept ? call->shape[kept - 1] : 1; }
     template <int J, class G> KM_INL const G& fold() const { return fold_slot<J, G>::fold; }
     template <int J, class G> static KM_INL typename G::acc* acc(char* trees) {
       return (typename G::acc*)(trees + offset<J>());
@@ -360,8 +366,8 @@ struct reduction<Form, Map, in<I...>, folds<F...>, indices<K...>> {
       if (chunks == 1)
         store_results(fold<J, G>(), results, count, p[inputs + J], step[inputs + J]);
       else
-        __builtin_memcpy((void*)part<J, G>(row, chunk), (const void*)results,
-                         (usize)count * sizeof(*results));
+        for (i64 i = 0; i < count; i++)
+          *(beside ? part<J, G>(row + i, chunk) : part<J, G>(row, chunk + i)) = results[i];
     }
     template <int J, class G>
     KM_INL void fold_rows(i64 row, i64 chunk, i64 count, i64 n, char* const* p,
@@ -379,26 +385,25 @@ struct reduction<Form, Map, in<I...>, folds<F...>, indices<K...>> {
     }
     // How many chunks from this one on have as many elements: those that are whole.
     KM_INL i64 whole_chunks(i64 chunk) const {
-      return beside ? i64(1) : larger(elements / chunk_elements - chunk, i64(1));
+      return larger(elements / chunk_elements - chunk, i64(1));
     }
     KM_INL void each_row(i64 begin, i64 stop) const {
       alignas(64) char trees[beside ? memory : 1];
       // Several sequences at once, or several whole chunks of one.
-      i64 extent = kept && chunks == 1 ? call->shape[kept - 1] : 1, count;
+      const bool along = !beside && chunks > 1;
+      i64 extent = along ? 1 : beside_each(), count;
       i64 most = beside ? widest
-                 : chunks > 1 && (outputs == 1 || packed())
+                 : along && (outputs == 1 || packed())
                      ? rows_at_once
                      : clamp(piece_elements / (elements + 48), 1, rows_at_once);
       i64 step[operands];
       for (int k = 0; k < operands; k++)
-        step[k] = chunks > 1 ? chunk_elements * s[k]
-                  : kept     ? call->operands[k].strides[kept - 1]
-                             : 0;
+        step[k] = along ? chunk_elements * s[k] : kept ? call->operands[k].strides[kept - 1] : 0;
       for (i64 unit = begin; unit < stop; unit += count) {
-        i64 c = unit % chunks, row = unit / chunks, low = c * chunk_elements,
-            n = smaller(chunk_elements, elements - low);
+        i64 c = unit / extent % chunks, row = unit / (extent * chunks) * extent + unit % extent,
+            low = c * chunk_elements, n = smaller(chunk_elements, elements - low);
         count = smaller(smaller(most, stop - unit),
-                        chunks == 1 ? extent - row % extent : whole_chunks(c));
+                        along ? whole_chunks(c) : extent - row % extent);
         char* p[operands];
         for (int k = 0; k < operands; k++)
           p[k] = call->operands[k].data + (k < inputs && !beside ? low * s[k] : 0);
