@@ -64,6 +64,11 @@ _OPERATORS: Final = {
         ),
         _Operator("sum over axis 0", lambda km, x: km.reduce(x.reshape(100, 10), axis=0), 0),
         _Operator(
+            "sum, minimum and maximum",
+            lambda km, x: km.reduce(x, (km.add, km.minimum, km.maximum)),
+            0,
+        ),
+        _Operator(
             "sum((a - b)**2 * c)",
             lambda km, x: km.transform_reduce((x, x, x), lambda a, b, c: (a - b) ** 2 * c),
             0,
