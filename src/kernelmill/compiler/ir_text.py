@@ -26,7 +26,7 @@ def ir_text(program: ir.Program) -> str:
     >>> from kernelmill.compiler.ir_text import ir_text
     >>> k = 2
     >>> print(ir_text(translate(lambda a, b: a + k * b, (km.float32, km.float32)).program))
-    # captured: k: weak int
+    # captured: k: weak float
     def op(a: float32, b: float32) -> float32:
         return add(a, mul(float32(captured.k), b))
     """
