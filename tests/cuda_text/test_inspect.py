@@ -224,7 +224,7 @@ def test_an_operator():
     found = km.inspect(lambda a, b: a * b + k, km.float32, km.float32, arch="sm_90")
     assert found.name == "lambda(float32, float32)"
     assert found.ir == (
-        "# captured: k: weak int\n"
+        "# captured: k: weak float\n"
         "def op(a: float32, b: float32) -> float32:\n"
         "    return add(mul(a, b), float32(captured.k))"
     )
