@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from strategies import Case
 
 PROGRAMS = int(os.environ.get("KERNELMILL_FUZZ_PROGRAMS", "1000"))
+# Parts run beside each other; a part draws its programs by itself.
+PARTS = max(1, PROGRAMS // 1000)
 BATCH = 20
 ELEMENTS = 12
 
@@ -101,16 +103,17 @@ def run_interpreted(case: Case) -> list[Any]:
     ]
 
 
+@pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.filterwarnings("ignore:Generating overly large repr")
 @settings(
-    max_examples=max(1, PROGRAMS // BATCH),
+    max_examples=max(1, PROGRAMS // PARTS // BATCH),
     deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     print_blob=True,
 )
-@given(st.lists(strategies.cases(ELEMENTS), min_size=BATCH, max_size=BATCH))
-def test_interpreter_and_cpu_back_end_agree_to_the_bit(cases: list[Case]) -> None:
+@given(cases=st.lists(strategies.cases(ELEMENTS), min_size=BATCH, max_size=BATCH))
+def test_interpreter_and_cpu_back_end_agree_to_the_bit(part: int, cases: list[Case]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         library = compile_cases(cases, Path(folder))
     for index, case in enumerate(cases):
