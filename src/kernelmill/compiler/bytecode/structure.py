@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import copy
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from kernelmill.compiler.bytecode.graph import (
     Enter,
@@ -43,9 +43,24 @@ _COPIES = 20  # nodes written for each node, where nodes may be copied
 def statements(graph: Graph) -> list[ast.stmt]:
     """Return the body of the function."""
     try:
-        return _Writer(graph).write(graph.entry, _Ways())
+        written = _Writer(graph).write(graph.entry, _Ways())
     except UnknownShapeError:
-        return _Writer(graph, copies=True).write(graph.entry, _Ways())
+        written = _Writer(graph, copies=True).write(graph.entry, _Ways())
+    return [_apart(statement) for statement in written]
+
+
+_Tree = TypeVar("_Tree", bound=ast.AST)
+
+
+def _apart(tree: _Tree) -> _Tree:
+    """Return a tree of which no part stands in two places; attempts share what they write."""
+    made = copy.copy(tree)
+    for name, value in ast.iter_fields(tree):
+        if isinstance(value, ast.AST):
+            setattr(made, name, _apart(value))
+        elif isinstance(value, list):
+            setattr(made, name, [_apart(v) if isinstance(v, ast.AST) else v for v in value])
+    return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +145,9 @@ class _Writer:
     def _node(self, at: int, ways: _Ways) -> tuple[list[ast.stmt], int | None]:
         """Return the statements of one node and of the tests it ends in, and what follows."""
         node = self._nodes[at]
-        body = _finished(node, copied=self._copies or len(self._forward[at]) > 1)
+        body = _finished(node)
         match node.end:
             case Give(value):
-                value = copy.deepcopy(value)
                 return [*body, joined(ast.Return(value), value, value)], None
             case Goto(to):
                 if ways.jump(to) is None:
@@ -184,8 +198,7 @@ class _Writer:
             inner = _Ways(on=at, again=at, out=out)
             opened = self.write(at, inner, opened=True) if body is None else self._go(body, inner)
             otherwise = self._otherwise(done, out, ways)
-            head = copy.deepcopy(test)
-            return joined(ast.While(head, _block(opened), otherwise), head, head)
+            return joined(ast.While(test, _block(opened), otherwise), test, test)
 
         return self._loop(at, inside, done, ways, write)
 
@@ -198,8 +211,8 @@ class _Writer:
         def write(out: int | None) -> ast.stmt:
             content = self._go(end.body, _Ways(on=at, again=at, out=out))
             otherwise = self._otherwise(end.done, out, ways)
-            target, source = copy.deepcopy((end.target, iterable))
-            return joined(ast.For(target, source, _block(content), otherwise), target, source)
+            made = ast.For(end.target, iterable, _block(content), otherwise)
+            return joined(made, end.target, iterable)
 
         return self._loop(at, self._inside(at), end.done, ways, write)
 
@@ -298,7 +311,6 @@ def _place_of(node: Node) -> ast.expr:
 
 def _choice(test: ast.expr, then: list[ast.stmt], otherwise: list[ast.stmt]) -> list[ast.stmt]:
     """Return an if statement; what follows a side that leaves is not indented."""
-    test = copy.deepcopy(test)
     if not then and otherwise:
         test, then, otherwise = negated(test), otherwise, []
     if _leaves(then):
@@ -321,10 +333,9 @@ def _block(body: list[ast.stmt]) -> list[ast.stmt]:
     return body or [ast.Pass()]
 
 
-def _finished(node: Node, *, copied: bool) -> list[ast.stmt]:
+def _finished(node: Node) -> list[ast.stmt]:
     """Return the statements of a node, augmented assignments in their own form."""
-    body = copy.deepcopy(node.body) if copied else node.body
-    return [_augmented(s) if isinstance(s, Inplace) else s for s in body]
+    return [_augmented(s) if isinstance(s, Inplace) else s for s in node.body]
 
 
 def _augmented(statement: Inplace) -> ast.stmt:
