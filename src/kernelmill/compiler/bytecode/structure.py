@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["statements"]
 
 _LEAVING = (ast.Return, ast.Break, ast.Continue)
-_ATTEMPTS = 20_000  # nodes written, over all ways to place the ends of nested loops
+_ATTEMPTS = 2_000  # nodes written, over all ways to place the ends of nested loops
 _COPIES = 20  # nodes written for each node, where nodes may be copied
 
 
@@ -89,7 +89,7 @@ class _Writer:
         order = postorder(graph.entry, graph.nodes)[::-1]
         self._rank = {at: i for i, at in enumerate(order)}
         self._idom = dominators(order, graph.nodes)
-        self._left = _COPIES * len(order) if copies else _ATTEMPTS
+        self._left = min(_COPIES * len(order), _ATTEMPTS) if copies else _ATTEMPTS
         self._open: set[int] = set()
         self._forward: dict[int, list[int]] = {at: [] for at in order}
         self._back: dict[int, list[int]] = {at: [] for at in order}
