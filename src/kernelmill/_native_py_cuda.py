@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 __all__ = ["CudaLauncher", "cuda_library"]
 
 MAX_SLOTS: Final = 64
-MAX_PARAMETERS: Final = 128
 MAX_RECORD: Final = 4096
 ATTRIBUTE_BYTES: Final = 72
 INT64_MAX: Final = (1 << 63) - 1

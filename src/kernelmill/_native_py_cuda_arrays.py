@@ -27,6 +27,8 @@ DL_OPAQUE: Final = 255
 ANY, ALIKE, FIXED = range(3)
 KINDS: Final = ("exchange", "torch", "methods", "cupy", "own")
 LAZY: Final = ("torch", "methods")
+# What reading an array of another library may raise; the general way then says what is wrong.
+UNREADABLE: Final = (AttributeError, BufferError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 # ------------------------------------------------------------------------ libraries of arrays
@@ -152,7 +154,7 @@ class ArraySlot:
         look = looks.get(library.kind, self._exchanged)
         try:
             seen = look(obj, library, mode)
-        except Exception:  # noqa: BLE001 - the general way says what is wrong
+        except UNREADABLE:
             return None
         if seen is None or seen.device != device or seen.data % self.alignment:
             return None
@@ -253,7 +255,7 @@ def ordered(arrays: Sequence[Seen], device: int, stream: int | None) -> int | No
         if not own or chooses:
             try:
                 current = _current(seen.library, device)
-            except Exception:  # noqa: BLE001 - as above
+            except UNREADABLE:
                 return None
             if chooses:
                 stream = current

@@ -5,6 +5,7 @@ A back end is one module beside this one (`cpu.py`, `null.py`) with one class of
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
@@ -15,8 +16,10 @@ if TYPE_CHECKING:
     from kernelmill.runtime.memory import View
 
 __all__ = [
+    "ENTRY",
     "FLAG_STREAM",
     "KEPT_SHIFT",
+    "MOST_BLOCKS",
     "Allocator",
     "Backend",
     "Direct",
@@ -33,6 +36,13 @@ __all__ = [
 
 # What text a back end takes: C++ for the processor, or CUDA C++.
 Target: TypeAlias = Literal["host", "cuda"]
+
+# The one function that a generated text exports.
+ENTRY: Final = "km_kernel"
+# Threads of a block that takes one tile after another; device/transform.cuh has the number too.
+_TILE_THREADS: Final = 128
+# Blocks of such a launch; beyond, they take several tiles each.
+MOST_BLOCKS: Final = 1 << 30
 
 # Bits of a launch's flags: stores that pass the caches; how many dimensions a reduction keeps.
 FLAG_STREAM: Final = 1
@@ -51,6 +61,10 @@ class KernelSource:
     text: str = field(repr=False)
     tile: int = 0
     by_value: tuple[int, ...] = ()
+
+    def tiles(self, shape: tuple[int, ...]) -> Grid:
+        """Return the grid of a device that takes one tile after another."""
+        return Grid(min(-(-math.prod(shape) // self.tile), MOST_BLOCKS), _TILE_THREADS, ())
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,17 +17,15 @@ from kernelmill import events
 from kernelmill.cache import Bundle, EntryPoint, Image, default_cache, digest
 from kernelmill.config import get_config
 from kernelmill.errors import CompileError
-from kernelmill.runtime.backend import Kernel, KernelSource
+from kernelmill.runtime.backend import ENTRY, Kernel, KernelSource
 from kernelmill.toolchain import compile_shared, find_host_compiler, toolchain_identity
 
 if TYPE_CHECKING:
     from kernelmill.config import Config
     from kernelmill.toolchain import CompileResult, HostCompiler
 
-__all__ = ["ENTRY", "HOST_TEMPLATES", "build_host_kernel", "host_templates_digest"]
+__all__ = ["HOST_TEMPLATES", "build_host_kernel", "host_templates_digest"]
 
-# The one symbol that a host kernel exports.
-ENTRY: Final = "km_kernel"
 HOST_TEMPLATES: Final = Path(__file__).resolve().parent.parent / "host"
 _TARGET: Final = "cpu"
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import math
 import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from kernelmill.runtime.backend import Grid, Kernel
+from kernelmill.runtime.backend import ENTRY, MOST_BLOCKS, Kernel
 from kernelmill.runtime.cuda.arguments import ArgumentRecord
 from kernelmill.runtime.cuda.arrays import DeviceView, wait_for_producers
 from kernelmill.runtime.cuda.device import cuda_device
@@ -36,14 +35,9 @@ if TYPE_CHECKING:
     from kernelmill.runtime.cuda.program import Kernel as LoadedKernel
     from kernelmill.runtime.memory import View
 
-__all__ = ["ENTRY", "CudaBackend"]
+__all__ = ["CudaBackend"]
 
-# The kernel that a generated text defines.
-ENTRY: Final = "km_kernel"
-# This stands in device/transform.cuh as well.
-_THREADS: Final = 128
-# Blocks of a launch; beyond, they take several tiles each.
-_MOST_BLOCKS: Final = 1 << 30
+_NOTHING: Final[tuple[int, ...]] = ()
 _LOCK: Final = threading.Lock()
 
 
@@ -102,13 +96,9 @@ class CudaBackend:
         self.device.set_current()
         stream = _stream(arrays, self.number)
         wait_for_producers(arrays, stream)
-        elements = math.prod(launch.shape)
-        grid = launch.grid
-        extra: tuple[int, ...] = ()
-        if grid is None:
-            blocks, threads = min(-(-elements // kernel.source.tile), _MOST_BLOCKS), _THREADS
-        else:
-            blocks, threads = grid.blocks, grid.threads
+        grid, extra = kernel.source.tiles(launch.shape), _NOTHING
+        if launch.grid is not None:
+            grid = launch.grid
             extra = (*scratch(grid, stream, self.number), *grid.numbers)
         try:
             record = loaded.spare.pop()
@@ -119,7 +109,17 @@ class CudaBackend:
             write(record.data, block, launch.pointers, launch.shape, launch.strides, extra=extra)
             recent_kernels.append(kernel.source.name)
             (status,) = api().cuLaunchKernel(
-                loaded.handle, blocks, 1, 1, threads, 1, 1, 0, stream.handle, record.handle, 0
+                loaded.handle,
+                grid.blocks,
+                1,
+                1,
+                grid.threads,
+                1,
+                1,
+                0,
+                stream.handle,
+                record.handle,
+                0,
             )
         finally:
             loaded.spare.append(record)
@@ -130,10 +130,6 @@ class CudaBackend:
     def launcher(self, kernel: Kernel, direct: Direct) -> Launcher | None:
         """Return the native launcher for arrays of this device."""
         loaded = self._loaded[kernel.source.text]
-        tile = kernel.source.tile
-        grid = direct.grid
-        if grid is None:
-            grid = Grid(min(-(-math.prod(direct.shape) // tile), _MOST_BLOCKS), _THREADS, ())
         ((_, record),) = loaded.parameters
         return launcher_of(
             kernel.source.name,
@@ -141,9 +137,9 @@ class CudaBackend:
             self.device,
             function=loaded.handle,
             record=record,
-            grid=grid,
-            tile=tile,
-            most=_MOST_BLOCKS,
+            grid=direct.grid or kernel.source.tiles(direct.shape),
+            tile=kernel.source.tile,
+            most=MOST_BLOCKS,
         )
 
     def allocator(self, direct: Direct) -> Allocator | None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import math
 import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from kernelmill.runtime.backend import Kernel
+from kernelmill.runtime.backend import ENTRY, Kernel
 from kernelmill.runtime.cuda.records import SLOT, layout_of, write
 from kernelmill.runtime.emulator.arguments import Packed
 from kernelmill.runtime.emulator.build import Request, build_program
@@ -33,15 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["EmulatorBackend"]
 
-# The kernel that a generated text defines.
-_ENTRY: Final = "km_kernel"
-# This stands in device/transform.cuh as well.
-_THREADS: Final = 128
-# Blocks of a launch; beyond, they take several tiles each.
-_MOST_BLOCKS: Final = 1 << 30
 _TICKET: Final = 4
 _ALLOCATION: Final = 256
-_NO_NUMBERS: Final[tuple[int, ...]] = ()
 _NO_VIEWS: Final[tuple[View, ...]] = ()
 _LOCK: Final = threading.Lock()
 
@@ -70,7 +62,7 @@ class EmulatorBackend:
         name = f"{source.name}.cu"
         # No contraction: the bits are those of the CPU.
         request = Request(source.text, name, emulator_headers(), contract=False)
-        return EmulatedCode(request, build_program(request)).get_kernel(_ENTRY)
+        return EmulatedCode(request, build_program(request)).get_kernel(ENTRY)
 
     def launch(self, kernel: Kernel, launch: Launch) -> None:
         """Run a kernel to its end.
@@ -82,16 +74,13 @@ class EmulatorBackend:
         DeviceError
             The kernel trapped or came to a standstill.
         """
-        elements = math.prod(launch.shape)
-        grid, numbers, scratch = launch.grid, _NO_NUMBERS, _NO_VIEWS
-        if grid is None:
-            blocks, threads = min(-(-elements // kernel.source.tile), _MOST_BLOCKS), _THREADS
-        else:
-            blocks, threads, numbers = grid.blocks, grid.threads, grid.numbers
+        grid, scratch = kernel.source.tiles(launch.shape), _NO_VIEWS
+        if launch.grid is not None:
+            grid = launch.grid
             scratch = (_zeros(grid.parts + 1), _zeros(_TICKET * grid.tickets + 1))
-        record, layout = _record(kernel.source, launch, scratch, numbers)
+        record, layout = _record(kernel.source, launch, scratch, grid.numbers)
         packed = Packed([bytes(record)], {})
-        where = (blocks, 1, 1), (threads, 1, 1)
+        where = (grid.blocks, 1, 1), (grid.threads, 1, 1)
         sanitizer = current_sanitizer()
         if sanitizer is None:
             start(kernel.source.name, kernel.entry, packed.addresses, *where)
@@ -106,7 +95,7 @@ class EmulatorBackend:
             for i, (name, view) in enumerate(zip(("parts", "tickets"), scratch, strict=False))
         ]
         job = self._loaded[kernel.source.text].code.job(
-            _ENTRY,
+            ENTRY,
             packed.values,
             [(0, at, place, 0) for place, (_, at) in enumerate(given)],
             [array for array, _ in given],
