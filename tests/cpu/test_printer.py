@@ -47,14 +47,12 @@ from kernelmill.toolchain import (
     find_host_compiler,
     survey_host_compilers,
 )
+from operation_values import BY_NAME, INDEX, OPERATIONS, check
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-OPERATIONS = printed.operations()
-BY_NAME = {name: [o for o in OPERATIONS if o.op == name] for name in {o.op: 0 for o in OPERATIONS}}
-INDEX = {operation: i for i, operation in enumerate(OPERATIONS)}
 RANDOM = 100
 NAN, INF = math.nan, math.inf
 
@@ -71,16 +69,7 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> printed.Library:
 
 @pytest.mark.parametrize("name", BY_NAME)
 def test_an_operation_is_what_the_language_says(native: printed.Library, name: str):
-    for operation in BY_NAME[name]:
-        args = printed.operands(operation, INDEX[operation], RANDOM)
-        results = native(INDEX[operation], args)
-        with np.errstate(all="ignore"):
-            for values, got in zip(zip(*args, strict=True), results, strict=True):
-                if name == "cast":
-                    wanted = oracle.convert(values[0], operation.result)
-                else:
-                    wanted = oracle.apply(name, values)
-                assert oracle.same_bits(wanted, got), (str(operation), values, wanted, got)
+    check(name, RANDOM, lambda index, args, _: native(index, args))
 
 
 MIN8, MIN64 = -(2**7), -(2**63)

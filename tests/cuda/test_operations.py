@@ -16,23 +16,19 @@ import pytest
 import cuda_operations as texts
 import intrinsic_library as library
 import intrinsic_samples as samples
-import oracle
-import printed_operations as printed
 from device_texts import ATOMICS, BLOCKS
 from kernelmill.compiler import ir
 from kernelmill.compiler.builder import FunctionBuilder
 from kernelmill.dtypes import bool_, dtype_of, float64
 from kernelmill.runtime import cuda
 from kernelmill.toolchain.nvrtc import CudaOptions
+from operation_values import BY_NAME, OPERATIONS, check, same
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 pytestmark = pytest.mark.cuda
 
-OPERATIONS = printed.operations()
-BY_NAME = {name: [o for o in OPERATIONS if o.op == name] for name in {o.op: 0 for o in OPERATIONS}}
-INDEX = {operation: i for i, operation in enumerate(OPERATIONS)}
 BATCH = 120
 RANDOM = 100
 OPERATOR = CudaOptions()
@@ -65,20 +61,13 @@ def call(kernel: cuda.Kernel, args: Sequence[np.ndarray], out: np.dtype, capture
     return made.numpy().view(out)
 
 
+def computed(index: int, args: Sequence[np.ndarray], out: np.dtype) -> np.ndarray:
+    return call(code_of(index // BATCH).get_kernel(f"kernel{index}"), args, out)
+
+
 @pytest.mark.parametrize("name", BY_NAME)
 def test_an_operation_is_what_the_language_says(name: str):
-    for operation in BY_NAME[name]:
-        index = INDEX[operation]
-        args = printed.operands(operation, index, RANDOM)
-        kernel = code_of(index // BATCH).get_kernel(f"kernel{index}")
-        results = call(kernel, args, printed.numpy_of(operation.result))
-        with np.errstate(all="ignore"):
-            for values, got in zip(zip(*args, strict=True), results, strict=True):
-                if name == "cast":
-                    wanted = oracle.convert(values[0], operation.result)
-                else:
-                    wanted = oracle.apply(name, values)
-                assert oracle.same_bits(wanted, got), (str(operation), values, wanted, got)
+    check(name, RANDOM, computed)
 
 
 # ----------------------------------------------------------------------------- vector math
@@ -101,13 +90,6 @@ def device_math() -> cuda.ObjectCode:
             f"  if (i < count) out[i] = {row.call}({given});\n}}\n",
         ]
     return compiled("".join([*parts, "}\n"]))
-
-
-def same(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Equal to the bit, with all NaNs equal."""
-    bits = np.dtype(f"u{a.itemsize}")
-    equal = a.view(bits) == b.view(bits)
-    return equal | (np.isnan(a) & np.isnan(b)) if a.dtype.kind == "f" else equal
 
 
 @pytest.mark.parametrize("symbol", library.ROWS)

@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 
 import cuda_operations as texts
-import oracle
-import printed_operations as printed
 from kernelmill.runtime.emulator import (
     EmulatedCode,
     EmulatedKernel,
@@ -22,13 +20,11 @@ from kernelmill.runtime.emulator import (
     emulator_headers,
 )
 from kernelmill.toolchain.nvrtc import CudaOptions
+from operation_values import BY_NAME, OPERATIONS, check
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-OPERATIONS = printed.operations()
-BY_NAME = {name: [o for o in OPERATIONS if o.op == name] for name in {o.op: 0 for o in OPERATIONS}}
-INDEX = {operation: i for i, operation in enumerate(OPERATIONS)}
 BATCH = 120
 RANDOM = 20
 SCHEDULES = (Schedule(), Schedule("reversed", blocks=3), Schedule("random", seed=5, blocks=4))
@@ -57,17 +53,10 @@ def call(kernel: EmulatedKernel, args: Sequence[np.ndarray], out: np.dtype, capt
     return made.view(out)
 
 
+def computed(index: int, args: Sequence[np.ndarray], out: np.dtype) -> np.ndarray:
+    return call(code_of(index // BATCH).get_kernel(f"kernel{index}"), args, out)
+
+
 @pytest.mark.parametrize("name", BY_NAME)
 def test_an_operation_is_what_the_language_says(name: str):
-    for operation in BY_NAME[name]:
-        index = INDEX[operation]
-        args = printed.operands(operation, index, RANDOM)
-        kernel = code_of(index // BATCH).get_kernel(f"kernel{index}")
-        results = call(kernel, args, printed.numpy_of(operation.result))
-        with np.errstate(all="ignore"):
-            for values, got in zip(zip(*args, strict=True), results, strict=True):
-                if name == "cast":
-                    wanted = oracle.convert(values[0], operation.result)
-                else:
-                    wanted = oracle.apply(name, values)
-                assert oracle.same_bits(wanted, got), (str(operation), values, wanted, got)
+    check(name, RANDOM, computed)

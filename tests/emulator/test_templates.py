@@ -22,6 +22,7 @@ SCHEDULES = (
     Schedule("random", seed=5, blocks=4),
     Schedule("random", seed=6),
 )
+from operation_values import same
 
 
 @pytest.fixture(params=SCHEDULES, ids=lambda s: f"{s.order}-{s.blocks}")
@@ -38,13 +39,6 @@ def compiled(text: str):
 def launch(text: str, name: str, grid: int, block: int, *args: object, cooperative: bool = False):
     config = km.LaunchConfig(grid, block, is_cooperative=cooperative)
     km.launch(None, config, compiled(text).get_kernel(name), *args)
-
-
-def same(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Equal to the bit, with all NaNs equal."""
-    bits = np.dtype(f"u{a.itemsize}")
-    equal = a.view(bits) == b.view(bits)
-    return equal | (np.isnan(a) & np.isnan(b)) if a.dtype.kind == "f" else equal
 
 
 def products(matrices: np.ndarray) -> list[np.ndarray]:
