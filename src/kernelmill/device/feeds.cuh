@@ -1,0 +1,26 @@
+// feeds.cuh - what one-dimensional families read and write by index on a device: functors, of which the two of plain arrays
+// stand here.  Those of iterators are printed for each call (algorithms/feeds.py) with the same members; loops are in the
+// families.  The host's twin is host/feeds.hpp.
+#pragma once
+#include "base.hpp"
+
+namespace km {
+
+// `contiguous` says that there is `data`, which may be read in packets of any width; others have none.
+template <class T>
+struct plain_in {
+  using type = T;
+  static constexpr bool contiguous = true;
+  const T* data;
+  KM_INL T operator()(i64 i) const { return element<T>::load((const char*)(data + i)); }
+};
+
+template <class T>
+struct plain_out {
+  using type = T;
+  static constexpr bool contiguous = true;
+  T* data;
+  KM_INL void operator()(i64 i, T v) const { element<T>::store((char*)(data + i), v); }
+};
+
+}  // namespace km
