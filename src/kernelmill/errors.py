@@ -9,6 +9,12 @@ KernelmillError
 ├── ArgumentError          a call that cannot be carried out       (also ValueError)
 │   ├── DTypeError         a dtype that is wrong or not served     (also TypeError)
 │   └── ShapeError         shapes that do not fit each other
+├── PackageError           a kernel project or package that cannot be used (also ValueError)
+│   ├── ManifestError      its `build.toml` is wrong; names the key
+│   ├── IntegrityError     bytes that are not the promised ones
+│   ├── TrustError         a publisher or signature that the policy does not accept
+│   ├── RegistryError      a registry that is absent, refuses or answers nonsense
+│   └── KernelImportError  a kernel whose import failed            (also ImportError)
 ├── DeviceError            a device that is absent or refuses      (also RuntimeError)
 ├── MissingExtraError      an optional dependency is not installed (also ImportError)
 └── NotImplementedHere     a path that a backend does not have     (also NotImplementedError)
@@ -25,14 +31,20 @@ __all__ = [
     "ConfigError",
     "DTypeError",
     "DeviceError",
+    "IntegrityError",
+    "KernelImportError",
     "KernelmillError",
+    "ManifestError",
     "MissingExtraError",
     "NotImplementedHere",
     "OperatorError",
+    "PackageError",
+    "RegistryError",
     "ScalarOverflowError",
     "ShapeError",
     "SourceSpan",
     "ToolchainError",
+    "TrustError",
 ]
 
 
@@ -126,6 +138,34 @@ class DTypeError(ArgumentError, TypeError):
 
 class ShapeError(ArgumentError):
     """Shapes do not fit each other."""
+
+
+class PackageError(KernelmillError, ValueError):
+    """A kernel project or a package of kernels cannot be used as it is."""
+
+
+class ManifestError(PackageError):
+    """A `build.toml` cannot be used; `path` is the key it is about, "" for the whole file."""
+
+    def __init__(self, message: str, *, path: str = "", hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.path = path
+
+
+class IntegrityError(PackageError):
+    """Bytes are not the promised ones, or a path or link would leave its place."""
+
+
+class TrustError(PackageError):
+    """The policy does not accept a publisher or a signature; the hint is what would allow it."""
+
+
+class RegistryError(PackageError):
+    """A registry is absent, refuses a request, or answers what cannot be used."""
+
+
+class KernelImportError(PackageError, ImportError):
+    """A kernel was verified, but its import raised, exited or did not end."""
 
 
 class DeviceError(KernelmillError, RuntimeError):

@@ -1,0 +1,1 @@
+"""Kernel projects and packages: manifests, variants, builds, checks. Nothing is imported here."""
