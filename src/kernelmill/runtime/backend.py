@@ -84,7 +84,8 @@ class Grid:
     `numbers` go to the kernel behind the strides, after two addresses: that of `parts` bytes of
     scratch memory, and of `tickets` counters of 32 bits, which are 0 before a launch and after it.
     Where `tagged` is set, `parts` are 0 before the first of such launches on a stream, and no other
-    ones use them.
+    ones use them; `packed` says the same of records in words of 8 bytes, which have a place of
+    their own. `shared` is the dynamic shared memory of a block, in bytes.
     """
 
     blocks: int
@@ -93,6 +94,8 @@ class Grid:
     parts: int = 0
     tickets: int = 0
     tagged: bool = False
+    packed: bool = False
+    shared: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,6 +100,7 @@ class CudaBackend:
         if launch.grid is not None:
             grid = launch.grid
             extra = (*scratch(grid, stream, self.number), *grid.numbers)
+            self._allow(loaded, grid.shared)
         try:
             record = loaded.spare.pop()
         except IndexError:
@@ -116,7 +117,7 @@ class CudaBackend:
                 grid.threads,
                 1,
                 1,
-                0,
+                grid.shared,
                 stream.handle,
                 record.handle,
                 0,
@@ -127,9 +128,17 @@ class CudaBackend:
             raise explained(status.name, f"launch {kernel.source.name!r}")
         hold(arrays, stream)
 
+    def _allow(self, loaded: LoadedKernel, shared: int) -> None:
+        """Ask once for so much dynamic shared memory, where a kernel wants more than each has."""
+        if shared > loaded.prepared.get("shared", 0):
+            loaded.allow_shared(shared, self.device)
+            loaded.prepared["shared"] = shared
+
     def launcher(self, kernel: Kernel, direct: Direct) -> Launcher | None:
         """Return the native launcher for arrays of this device."""
         loaded = self._loaded[kernel.source.text]
+        if direct.grid is not None:
+            self._allow(loaded, direct.grid.shared)
         ((_, record),) = loaded.parameters
         return launcher_of(
             kernel.source.name,

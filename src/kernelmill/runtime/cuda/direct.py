@@ -136,6 +136,7 @@ def launcher_of(
         slots,
         grid=(grid.blocks, 1, 1),
         block=(grid.threads, 1, 1),
+        shared=grid.shared,
         device=device.number,
         context=context_of(device),
         outputs=direct.outputs,

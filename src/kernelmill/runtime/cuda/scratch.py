@@ -50,6 +50,7 @@ class _Areas:
 
     parts: _Area
     tagged: _Area
+    packed: _Area
     tickets: _Area
 
 
@@ -77,10 +78,11 @@ def scratch(grid: Grid, stream: StreamHandle, device: int) -> tuple[int, int]:
             _Areas(
                 _Area(zeroed=False, least=_LEAST_PARTS),
                 _Area(zeroed=True, least=_LEAST_TAGGED),
+                _Area(zeroed=True, least=_LEAST_TAGGED),
                 _Area(zeroed=True, least=_LEAST_TICKETS),
             ),
         )
-    parts = areas.tagged if grid.tagged else areas.parts
+    parts = areas.packed if grid.packed else areas.tagged if grid.tagged else areas.parts
     for area, nbytes in ((parts, grid.parts), (areas.tickets, _TICKET * grid.tickets)):
         if area.nbytes < nbytes:
             with _LOCK:

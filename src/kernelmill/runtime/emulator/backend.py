@@ -83,7 +83,9 @@ class EmulatorBackend:
         where = (grid.blocks, 1, 1), (grid.threads, 1, 1)
         sanitizer = current_sanitizer()
         if sanitizer is None:
-            start(kernel.source.name, kernel.entry, packed.addresses, *where)
+            start(
+                kernel.source.name, kernel.entry, packed.addresses, *where, shared=grid.shared
+            )
             return
         given = [
             (Given(_called(i, view), view), layout.pointers_at + 8 * i)
@@ -100,6 +102,7 @@ class EmulatorBackend:
             [(0, at, place, 0) for place, (_, at) in enumerate(given)],
             [array for array, _ in given],
             *where,
+            grid.shared,
         )
         run_job(job, sanitizer)
 
