@@ -14,6 +14,9 @@ KernelmillError
 │   ├── IntegrityError     bytes that are not the promised ones
 │   ├── TrustError         a publisher or signature that the policy does not accept
 │   ├── RegistryError      a registry that is absent, refuses or answers nonsense
+│   │   └── NotPublishedError  it answers that it has no such repository, revision or file
+│   ├── LockError          a lock that cannot be used, or does not hold any more
+│   ├── ResolutionError    kernels whose requirements cannot be met together
 │   └── KernelImportError  a kernel whose import failed            (also ImportError)
 ├── DeviceError            a device that is absent or refuses      (also RuntimeError)
 ├── MissingExtraError      an optional dependency is not installed (also ImportError)
@@ -34,12 +37,15 @@ __all__ = [
     "IntegrityError",
     "KernelImportError",
     "KernelmillError",
+    "LockError",
     "ManifestError",
     "MissingExtraError",
     "NotImplementedHere",
+    "NotPublishedError",
     "OperatorError",
     "PackageError",
     "RegistryError",
+    "ResolutionError",
     "ScalarOverflowError",
     "ShapeError",
     "SourceSpan",
@@ -162,6 +168,18 @@ class TrustError(PackageError):
 
 class RegistryError(PackageError):
     """A registry is absent, refuses a request, or answers what cannot be used."""
+
+
+class NotPublishedError(RegistryError):
+    """The registry works, and has no such repository, revision or file."""
+
+
+class LockError(PackageError):
+    """A lock is malformed, was edited, or what it names is not there any more."""
+
+
+class ResolutionError(PackageError):
+    """No set of versions meets all requirements; the text shows the chains that lead to it."""
 
 
 class KernelImportError(PackageError, ImportError):
