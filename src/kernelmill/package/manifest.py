@@ -392,20 +392,23 @@ def parse_manifest(text: str) -> Manifest:
     """
     table = _parse_toml(text)
     edition = _edition_of(table)
+    try:
+        return _read_sections(table, edition)
+    except ManifestError as error:
+        if edition != _LEGACY:
+            raise
+        older = "`kernelmill migrate` brings an older form of manifest to edition 5"
+        hint = f"{error.hint}; {older}" if error.hint else older
+        raise ManifestError(error.message, path=error.path, hint=hint) from None
+
+
+def _read_sections(table: Mapping[str, object], edition: int) -> Manifest:
     sections = _SECTIONS[edition]
     for name in table:
         if name not in ("general", "kernel", *sections):
             raise unknown_key("", name, ("general", "kernel", *sections))
-    try:
-        general = _read_general(table, edition)
-        framework = _read_framework(table, sections)
-    except ManifestError as error:
-        if edition != _LEGACY or error.hint:
-            raise
-        hint = (
-            "where this is an older form of manifest, `kernelmill migrate` brings it to edition 5"
-        )
-        raise ManifestError(error.message, path=error.path, hint=hint) from None
+    general = _read_general(table, edition)
+    framework = _read_framework(table, sections)
     return Manifest(general, framework, _read_kernels(table.get("kernel", {})))
 
 

@@ -104,12 +104,14 @@ def read_name(value: object, path: str) -> str:
 
 
 def read_release(value: object, path: str) -> Release:
-    """Read a version of numbers and dots."""
+    """Read a version of two numbers."""
     text = read_text(value, path)
     try:
-        return Release.parse(text)
+        if text.count(".") == 1:
+            return Release.parse(text)
     except ValueError:
-        raise wrong(path, 'a version of numbers and dots, such as "2.10"', value) from None
+        pass
+    raise wrong(path, 'a version of two numbers, such as "2.10"', value)
 
 
 def member(*known: str) -> Reader:
