@@ -296,4 +296,54 @@ KM_INL void store_both(void* to, u64 a, u64 b) {
                : "memory");
 }
 
+// ---- barriers of some warps, and of copies: sm_90 and later ------------------------------------------------------------------
+
+// Barrier `id` (1 to 15) of so many threads, whole warps; 0 is the one of the block.
+KM_INL void part_barrier(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+
+KM_INL u32 shared_address(const void* at) { return (u32)__cvta_generic_to_shared(at); }
+
+// A copy barrier is a word in shared memory.  A phase ends when `arrivals` threads have arrived and all bytes that were
+// announced are there; the first phase has parity 0.  What was written before an arrival is seen after the wait.
+KM_INL void copy_barrier_init(u64* word, u32 arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(word)), "r"(arrivals) : "memory");
+}
+// After the last of them, by the thread that made them; then a barrier of the block.
+KM_INL void copy_barriers_made() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+KM_INL void copy_barrier_arrive(u64* word) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(word)) : "memory");
+}
+// Arrives, and announces that many bytes of copies.
+KM_INL void copy_barrier_expect(u64* word, u32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(word)), "r"(bytes) : "memory");
+}
+// Waits until the phase of this parity is over.
+KM_INL void copy_barrier_wait(u64* word, u32 parity) {
+  asm volatile(
+      "{ .reg .pred p; W_%=: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1; @p bra D_%=; bra W_%=; D_%=: }" ::"r"(
+          shared_address(word)),
+      "r"(parity)
+      : "memory");
+}
+
+// The copy engine moves bytes while threads go on: addresses and size are multiples of 16.  Into shared memory, counted by a
+// copy barrier; out of it, in groups of the thread that asks: it waits until the source has been read, or all is written.
+KM_INL void bulk_load(void* to, const void* from, u32 bytes, u64* word) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                   shared_address(to)),
+               "l"(from), "r"(bytes), "r"(shared_address(word))
+               : "memory");
+}
+KM_INL void bulk_store(void* to, const void* from, u32 bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(shared_address(from)), "r"(bytes)
+               : "memory");
+}
+KM_INL void bulk_stores_read() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+KM_INL void bulk_stores_done() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+// Orders writes of threads to shared memory before what the copy engine does next: by each of them, before they meet.
+KM_INL void seen_by_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
 }  // namespace km

@@ -1,0 +1,142 @@
+"""The table of numbers that tune templates: one frozen row for each kind of work on each chip.
+
+Rows are chosen by family, class of chip, bytes of a value and class of operator, by `policy_of`.
+What the numbers mean is in the templates; those that decide about the order of combination stand
+here too, and are marked: they are part of `docs/reference/reduction-tree.md` and never tuned.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+__all__ = [
+    "GROUP_TILES",
+    "SCAN_TREES",
+    "Chip",
+    "OpClass",
+    "RingPolicy",
+    "ScanTree",
+    "chip_of",
+    "records_bytes",
+    "ring_policy",
+    "scan_tree",
+]
+
+# Chips with a copy engine for bulk copies (sm_90 and later), and those without.
+Chip: TypeAlias = Literal["bulk", "plain"]
+# Operators of one or two instructions, and all others.
+OpClass: TypeAlias = Literal["light", "any"]
+
+_WARP: Final = 32
+_STAGE_UNIT: Final = 128
+# Shared memory of a block that stages may take; what roles hand over takes some of the 227 KiB.
+_STAGES_ROOM: Final = 216 << 10
+_BULK_FROM: Final = 90
+
+
+def chip_of(arch: str) -> Chip:
+    """Return the class of a chip by its architecture; the emulator has bulk copies.
+
+    Examples
+    --------
+    >>> from kernelmill.algorithms.policy import chip_of
+    >>> chip_of("sm_90a"), chip_of("sm_80"), chip_of("")
+    ('bulk', 'plain', 'bulk')
+    """
+    digits = "".join(filter(str.isdigit, arch))
+    return "bulk" if not digits or int(digits) >= _BULK_FROM else "plain"
+
+
+# ----------------------------------------------------------------------------- trees: never tuned
+
+# Tiles of a group in `device/lookback.cuh`.
+GROUP_TILES: Final = 128
+
+
+@dataclass(frozen=True, slots=True)
+class ScanTree:
+    """The tile of a scan, for values of up to `largest` bytes.
+
+    A lane takes `run` neighbours in each of `rows` rows, a tile has `warps` warps of 32 lanes.
+    """
+
+    largest: int
+    run: int
+    rows: int
+    warps: int = 8
+
+    @property
+    def part(self) -> int:
+        """Elements of a warp."""
+        return _WARP * self.run * self.rows
+
+    @property
+    def tile(self) -> int:
+        """Elements of a tile."""
+        return self.part * self.warps
+
+
+SCAN_TREES: Final = (
+    ScanTree(4, 4, 6),
+    ScanTree(8, 2, 6),
+    ScanTree(16, 1, 6),
+    ScanTree(1 << 30, 1, 2),
+)
+
+
+def scan_tree(value_bytes: int) -> ScanTree:
+    """Return the tile of a scan of values of so many bytes."""
+    return next(t for t in SCAN_TREES if value_bytes <= t.largest)
+
+
+def records_bytes(value_bytes: int, tiles: int, units: int = 1) -> tuple[int, bool]:
+    """Return the scratch memory of `device/lookback.cuh`, and whether its records are packed."""
+    packed = value_bytes <= 4  # noqa: PLR2004 - a value and a number of 4 bytes each make a word
+    record = 8 if packed else 16 * -(-value_bytes // 8)
+    return 16 + units * record * (tiles + tiles // GROUP_TILES + 1), packed
+
+
+# ----------------------------------------------------------------------------- tuned
+
+
+@dataclass(frozen=True, slots=True)
+class RingPolicy:
+    """How `device/ring.cuh` runs a family: from `least` elements on, by so many reducers."""
+
+    family: str
+    chip: Chip
+    largest: int
+    op: OpClass
+    reducers: int
+    stages: int
+    least: int
+
+
+# The first row that fits counts. `largest`: bytes of an element in a stage.
+_RINGS: Final = (
+    RingPolicy("scan", "bulk", 2, "any", reducers=4, stages=16, least=1 << 20),
+    RingPolicy("scan", "bulk", 4, "any", reducers=4, stages=9, least=1 << 20),
+    RingPolicy("scan", "bulk", 8, "any", reducers=4, stages=9, least=1 << 19),
+    RingPolicy("scan", "bulk", 64, "any", reducers=4, stages=9, least=1 << 18),
+)
+
+
+def ring_policy(
+    family: str, chip: Chip, element_bytes: int, tile: int, *, op: OpClass = "any"
+) -> RingPolicy | None:
+    """Return how a ring of tiles of so many elements runs; None where there is none.
+
+    Stages are as many as the row says, or as fit.
+    """
+    for row in _RINGS:
+        if row.family != family or row.chip != chip or element_bytes > row.largest:
+            continue
+        if row.op not in ("any", op):
+            continue
+        stage = -(-element_bytes * tile // _STAGE_UNIT) * _STAGE_UNIT
+        stages = min(row.stages, _STAGES_ROOM // stage)
+        if stages < 2:  # noqa: PLR2004 - one is filled while another one is worked on
+            return None
+        return RingPolicy(family, chip, row.largest, row.op, row.reducers, stages, row.least)
+    return None
