@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
-from kernelmill.errors import RegistryError
+from kernelmill.errors import NotPublishedError, RegistryError
 from kernelmill.package.digest import safe_path
 
 if TYPE_CHECKING:
@@ -162,10 +162,14 @@ class Registry(Protocol):
     def read(self, repo_id: str, commit: str, path: str, *, limit: int = 32 << 20) -> bytes:
         """Return the bytes of a small file, verified; for indexes and metadata.
 
+        `commit` may be the name of a branch, whose head then takes no second request.
+
         Raises
         ------
+        NotPublishedError
+            There is no such file, or no such branch or repository.
         RegistryError
-            There is no such file, or it is larger than `limit` bytes.
+            It is larger than `limit` bytes.
         """
 
     def trusts(self, publisher: str) -> bool | None:
@@ -244,7 +248,7 @@ def pick_commit(revision: str, refs: Refs, commits: Sequence[str], *, place: str
         )
     if not fitting:
         names = ", ".join(ref.name for ref in (*refs.branches, *refs.tags)) or "none"
-        raise RegistryError(
+        raise NotPublishedError(
             f"{place} has no revision {revision[:80]!r}; branches and tags: {names[:400]}"
         )
     return fitting[0]
