@@ -495,3 +495,27 @@ def test_an_instruction_set_that_is_unknown(tmp_path: Path) -> None:
 )
 def test_settings_that_cannot_be_used(tmp_path: Path, variable: str, value: str, text: str) -> None:
     assert text in child(tmp_path, **{variable: value})
+
+
+@pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 2**70, -(2**200), 10**38])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c8", "c16"])
+def test_python_integers_beyond_64_bits_meet_floats_as_floats(value, dtype):
+    x = np.arange(3, dtype=dtype)
+    with np.errstate(over="ignore"):
+        wanted = x + value
+    assert np.array_equal(km.transform((x, value), lambda a, b: a + b), wanted)
+
+
+def test_python_integers_beyond_every_type_are_refused():
+    x = np.arange(3, dtype=np.float64)
+    with pytest.raises(OverflowError, match=r"Python integer of 1329 bits out of bounds for fl"):
+        km.transform((x, 10**400), lambda a, b: a + b)
+    with pytest.raises(OverflowError, match="out of bounds for uint64"):
+        km.transform((x.astype("u8"), 2**64), lambda a, b: a + b)
+    with pytest.raises(OverflowError, match="out of bounds for int64"):
+        km.transform((x, 2**64), lambda a, b: a + (b // 3))
+
+
+def test_a_large_python_integer_in_a_reduction():
+    x = np.arange(3, dtype=np.float64)
+    assert km.transform_reduce((x, 2**70), lambda a, b: a * b, km.add) == 3 * 2.0**70

@@ -15,6 +15,7 @@ from kernelmill.algorithms.layout import Operand, memory_order
 from kernelmill.algorithms.source import access
 from kernelmill.compiler import ir
 from kernelmill.compiler.builder import weak_type_of
+from kernelmill.compiler.op import specialize
 from kernelmill.dtypes import DType, StructType, Type, WeakType, int64, uint64, weak_int
 from kernelmill.errors import (
     ArgumentError,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from kernelmill.algorithms.layout import Access, Pattern
+    from kernelmill.compiler.op import Op, Specialized
     from kernelmill.dtypes import PromotionTable
     from kernelmill.runtime.backend import Backend, Target
 
@@ -50,8 +52,8 @@ __all__ = [
     "given_outputs",
     "outputs_of",
     "rules_of",
+    "specialized",
     "values_of",
-    "weak_limits",
 ]
 
 
@@ -122,9 +124,10 @@ def _copied(view: View, name: str) -> View:
     return duplicate(view, name)
 
 
-def arguments_of(inputs: tuple[Any, ...], name: str) -> list[Argument]:
+def arguments_of(inputs: tuple[Any, ...], name: str, *, wide: bool = False) -> list[Argument]:
     """Return the inputs of a call as arguments, named `name[0]`, … when there are several.
 
+    `wide` accepts Python integers beyond 64 bits, of which `specialized` makes floats or an error.
     Raises ArgumentError when there are none, or only Python scalars.
     """
     if not inputs:
@@ -136,7 +139,7 @@ def arguments_of(inputs: tuple[Any, ...], name: str) -> list[Argument]:
     first = next((x for x in inputs if not isinstance(x, _SCALARS)), None)
     on_cuda = is_on_cuda(first)
     given = [
-        argument(x, f"{name}[{i}]" if len(inputs) > 1 else name, on_cuda=on_cuda)
+        argument(x, f"{name}[{i}]" if len(inputs) > 1 else name, on_cuda=on_cuda, wide=wide)
         for i, x in enumerate(inputs)
     ]
     if all(a.is_weak for a in given):
@@ -204,17 +207,25 @@ def rules_of(given: Sequence[Argument]) -> PromotionTable:
 
 
 def argument(
-    value: object, name: str, *, writable: bool = False, on_cuda: bool = False
+    value: object,
+    name: str,
+    *,
+    writable: bool = False,
+    on_cuda: bool = False,
+    wide: bool = False,
 ) -> Argument:
     """Return an array, or a Python scalar as a 0-d one, as an argument.
 
-    `on_cuda` asks for arrays in the memory of a device; scalars are on the host always.
+    `on_cuda` asks for arrays in the memory of a device; scalars are on the host always. `wide` is
+    as in `arguments_of`.
     """
     if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
         weak = weak_type_of(value)
         stored = weak.storage if isinstance(weak, WeakType) else weak
         assert isinstance(stored, DType)
-        return Argument(name, as_view(_scalar_array(value, stored, name), name), weak, value)
+        return Argument(
+            name, as_view(_scalar_array(value, stored, name, wide=wide), name), weak, value
+        )
     if isinstance(value, np.generic):
         view = as_view(value, name, writable=writable)
         return Argument(name, view, view.dtype, value)
@@ -233,20 +244,59 @@ def _device_view(value: object, name: str, *, writable: bool) -> View:
     return view
 
 
-def _scalar_array(value: complex, stored: DType, name: str) -> np.ndarray[Any, Any]:
-    """Return a Python scalar as a 0-d array; an integer that only uint64 holds keeps its bits."""
+def _scalar_array(value: complex, stored: DType, name: str, *, wide: bool) -> np.ndarray[Any, Any]:
+    """Return a Python scalar as a 0-d array; an integer that only uint64 holds keeps its bits.
+
+    A `wide` one, which no type holds, is 0 here: it is replaced, or refused, in `specialized`.
+    """
     bits = value
-    if isinstance(value, int) and int64.max < value <= uint64.max:
-        bits = value - (1 << uint64.bits)
+    if isinstance(value, int) and value not in _INT64:
+        if int64.max < value <= uint64.max:
+            bits = value - (1 << uint64.bits)
+        elif wide:
+            bits = 0
+        else:
+            raise ScalarOverflowError(f"Python integer {value} out of bounds for {stored} ({name})")
+    return np.array(bits, stored.to_numpy())
+
+
+_INT64: Final = range(int64.min, int64.max + 1)
+
+
+def specialized(op: Op, given: Sequence[Argument]) -> tuple[Specialized, list[Argument]]:
+    """Return an operator for these arguments, whose Python integers are checked, as they go in.
+
+    An integer beyond 64 bits that meets floats only goes in as a float, as in NumPy. Raises
+    OverflowError for one beyond the integers it meets.
+    """
+    operator = specialize(op, tuple(a.type for a in given))
+    program = operator.translation.program
+    fitted = [
+        _as_float(a) if _is_large(a) and _meets_floats_only(program, program.entry, index) else a
+        for index, a in enumerate(given)
+    ]
+    if any(_is_large(a) for a in given):
+        operator = specialize(op, tuple(a.type for a in fitted))
+    _check_limits(operator.translation.program, fitted)
+    return operator, fitted
+
+
+def _is_large(given: Argument) -> bool:
+    return given.type == weak_int and given.scalar not in _INT64
+
+
+def _as_float(given: Argument) -> Argument:
+    assert isinstance(given.scalar, int)
     try:
-        return np.array(bits, stored.to_numpy())
+        return argument(float(given.scalar), given.name)
     except OverflowError:
         raise ScalarOverflowError(
-            f"Python integer {value} out of bounds for {stored} ({name})"
+            f"Python integer of {given.scalar.bit_length()} bits out of bounds for float64 "
+            f"({given.name})"
         ) from None
 
 
-def weak_limits(program: ir.Program, arguments: Sequence[Argument]) -> None:
+def _check_limits(program: ir.Program, arguments: Sequence[Argument]) -> None:
     """Check Python integers given as arguments against the integer types they are converted to.
 
     Those that a function called by the operator converts them to count too.
@@ -292,6 +342,23 @@ def _conversions(program: ir.Program, function: ir.Function, index: int) -> set[
                     if isinstance(given, ir.Param) and given.index == index:
                         found |= _conversions(program, callee, place)
     return found
+
+
+def _meets_floats_only(program: ir.Program, function: ir.Function, index: int) -> bool:
+    """Whether a parameter is converted to floats wherever it is used."""
+    uses = 0
+    for node in _expressions(function):
+        match node:
+            case ir.Param(index=i) if i == index:
+                uses += 1
+            case ir.Cast(ir.Param(index=i), DType() as type_) if i == index:
+                uses -= type_.kind in ("float", "complex")
+            case ir.Call(function=name, args=args):
+                (callee,) = (f for f in program.functions if f.name == name)
+                for place, given in enumerate(args):
+                    if isinstance(given, ir.Param) and given.index == index:
+                        uses -= _meets_floats_only(program, callee, place)
+    return uses == 0
 
 
 def _expressions(function: ir.Function) -> Iterator[ir.Expr]:

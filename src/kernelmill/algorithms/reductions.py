@@ -19,7 +19,7 @@ from kernelmill.algorithms.arguments import (
     given_outputs,
     outputs_of,
     rules_of,
-    weak_limits,
+    specialized,
 )
 from kernelmill.algorithms.costs import Cost, count_flops
 from kernelmill.algorithms.folds import Fold, element_program, element_types, plan_fold
@@ -34,7 +34,7 @@ from kernelmill.algorithms.source_reduce import (
     serves,
 )
 from kernelmill.algorithms.spread import CHUNK, grid_of, orders_of, spread_of, state_bytes
-from kernelmill.compiler.op import WELL_KNOWN, Op, Specialized, as_op, specialize
+from kernelmill.compiler.op import WELL_KNOWN, Op, Specialized, as_op
 from kernelmill.dtypes import DType, StructType, can_store, promotion
 from kernelmill.errors import ArgumentError, DTypeError
 from kernelmill.runtime.backend import KEPT_SHIFT
@@ -122,31 +122,29 @@ def prepare(request: Request, inputs: tuple[Any, ...], out: Any) -> Bound:
         )
     name = "inputs" if request.transform else "x"
     call = moved(inputs, out, name)
-    given = arguments_of(call.inputs, name)
+    given = arguments_of(call.inputs, name, wide=request.transform is not None)
     backend_of(given, "reduce")
     with promotion(rules_of(given)):
-        mapped, folds = _folds(request, given)
+        mapped = None
+        if request.transform is not None:
+            mapped, given = specialized(request.transform, given)
+        folds = _folds(request, given, mapped)
         bound = _bind(request, given, mapped, folds, call.out)
     return replace(bound, finish=call.back) if call.returns else bound
 
 
-def _folds(request: Request, given: list[Argument]) -> tuple[Specialized | None, list[Fold]]:
+def _folds(request: Request, given: list[Argument], mapped: Specialized | None) -> list[Fold]:
     """Specialize the operators for the elements."""
-    types = tuple(a.type for a in given)
-    mapped = specialize(request.transform, types) if request.transform else None
-    if mapped is not None:
-        weak_limits(mapped.translation.program, given)
-    elements = element_types(mapped, types, len(request.ops))
+    elements = element_types(mapped, tuple(a.type for a in given), len(request.ops))
     if len(elements) != len(request.ops):
         raise ArgumentError(
             f"`transform` returns {len(elements)} values for {len(request.ops)} operators",
             hint="return one value, or one for each operator",
         )
-    folds = [
+    return [
         plan_fold(op, element, init, request.options.dtype)
         for op, element, init in zip(request.ops, elements, request.inits, strict=True)
     ]
-    return mapped, folds
 
 
 def _bind(

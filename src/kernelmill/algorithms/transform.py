@@ -19,8 +19,8 @@ from kernelmill.algorithms.arguments import (
     given_outputs,
     outputs_of,
     rules_of,
+    specialized,
     values_of,
-    weak_limits,
 )
 from kernelmill.algorithms.costs import Cost, count_flops
 from kernelmill.algorithms.moves import moved
@@ -40,7 +40,7 @@ from kernelmill.algorithms.source import (
     tile_side,
     transform_source,
 )
-from kernelmill.compiler.op import Op, Specialized, as_op, root_of, specialize
+from kernelmill.compiler.op import Op, Specialized, as_op, root_of
 from kernelmill.dtypes import DType, StructType, TupleType, can_store, promotion, storage
 from kernelmill.errors import ArgumentError, DTypeError
 from kernelmill.runtime.backend import Grid
@@ -147,7 +147,7 @@ class _Signature:
 def _prepare(op: Op, inputs: tuple[Any, ...], out: Any) -> Bound:
     """Check the arguments of a call and bind them to a kernel."""
     call = moved(inputs, out, "inputs")
-    given = arguments_of(call.inputs, "inputs")
+    given = arguments_of(call.inputs, "inputs", wide=True)
     backend_of(given, "transform")
     with promotion(rules_of(given)):
         bound = _bind(op, given, call.out)
@@ -155,8 +155,7 @@ def _prepare(op: Op, inputs: tuple[Any, ...], out: Any) -> Bound:
 
 
 def _bind(op: Op, given: list[Argument], out: Any) -> Bound:
-    operator = specialize(op, tuple(a.type for a in given))
-    weak_limits(operator.translation.program, given)
+    operator, given = specialized(op, given)
     results = _results(operator, given, out, op.name)
     names, shapes = [a.name for a in given], [a.view.shape for a in given]
     shape = layouts.broadcast(names, shapes)
