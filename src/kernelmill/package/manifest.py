@@ -52,7 +52,9 @@ __all__ = [
     "Torch",
     "TorchNoarch",
     "TvmFfi",
+    "manifest_of",
     "parse_manifest",
+    "parse_toml",
     "read_manifest",
     "read_toml",
 ]
@@ -390,7 +392,17 @@ def parse_manifest(text: str) -> Manifest:
     ManifestError
         It is no TOML, or says what no manifest can say; names the key.
     """
-    table = _parse_toml(text)
+    return manifest_of(parse_toml(text))
+
+
+def manifest_of(table: Mapping[str, Any]) -> Manifest:  # Any: what TOML can hold
+    """Read a manifest that is a table already.
+
+    Raises
+    ------
+    ManifestError
+        It says what no manifest can say; names the key.
+    """
     edition = _edition_of(table)
     try:
         return _read_sections(table, edition)
@@ -412,7 +424,14 @@ def _read_sections(table: Mapping[str, object], edition: int) -> Manifest:
     return Manifest(general, framework, _read_kernels(table.get("kernel", {})))
 
 
-def _parse_toml(text: str) -> dict[str, Any]:  # Any: what TOML can hold
+def parse_toml(text: str) -> dict[str, Any]:  # Any: what TOML can hold
+    """Read TOML, and refuse what would take a parser for ever.
+
+    Raises
+    ------
+    ManifestError
+        It is no TOML, or lies too deep; names line and column.
+    """
     if any(line.count(".") > _MOST_DOTS for line in text.split("\n")):
         raise ManifestError(f"build.toml: a line holds more than {_MOST_DOTS} dots")
     try:
