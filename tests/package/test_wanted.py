@@ -72,15 +72,15 @@ def test_what_is_asked_for_survives_json(text):
         (1.5, "version is 1.5; accepted: an integer from 0, or a range such as >=1.1,<2"),
         (None, "version is None; accepted: an integer from 0, or a range such as >=1.1,<2"),
         ("new", "version is 'new'; accepted: an integer from 0, or a range such as >=1.1,<2"),
-        ("^1.2", "version is '^1.2'; accepted: an integer from 0, or a range such as >=1.1,<2\n\n"
-                 "hint: ~=1.2 admits later versions that are compatible"),
+        ("^1.2", ("version is '^1.2'; accepted: an integer from 0, or a range such as >=1.1,<2\n\n"
+                 "hint: ~=1.2 admits later versions that are compatible")),
         ({}, "version has the keys (none); accepted: exactly one of version and revision"),
         ({"version": 1, "revision": "x"},
          "version has the keys revision, version; accepted: exactly one of version and revision"),
         ({"revision": ""}, "version.revision is ''; accepted: a text"),
         ({"revision": 7}, "version.revision is 7; accepted: a text"),
-        (1 << 64, "version is 18446744073709551616; accepted: an integer from 0, "
-                  "or a range such as >=1.1,<2"),
+        (1 << 64, ("version is 18446744073709551616; accepted: an integer from 0, "
+                  "or a range such as >=1.1,<2")),
     ],
 )  # fmt: skip
 def test_other_values_are_refused(value, text):
