@@ -17,7 +17,9 @@ __all__ = [
     "OpClass",
     "RingPolicy",
     "ScanTree",
+    "HistogramPolicy",
     "chip_of",
+    "histogram_policy",
     "records_bytes",
     "ring_policy",
     "scan_tree",
@@ -140,3 +142,34 @@ def ring_policy(
             return None
         return RingPolicy(family, chip, row.largest, row.op, row.reducers, stages, row.least)
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class HistogramPolicy:
+    """How `device/histogram.cuh` counts.
+
+    Counters of 4 bytes a block, the most copies of each, threads of a block, blocks of them beside
+    each other on a multiprocessor, packets that a thread asks for at a time, and their bytes. Sums
+    in order: threads, blocks on a multiprocessor, the least elements of one, bytes of tables in
+    shared memory, and of all tables.
+    """
+
+    counters: int = 8192
+    copies: int = 32
+    threads: int = 1024
+    resident: int = 2
+    packets: int = 4
+    packet: int = 16
+    sum_threads: int = 256
+    sum_blocks: int = 4
+    sum_piece: int = 2048
+    table_bytes: int = 32768
+    most_bytes: int = 1 << 28
+
+
+_HISTOGRAM: Final = HistogramPolicy()
+
+
+def histogram_policy() -> HistogramPolicy:
+    """Return how histograms are counted on a device."""
+    return _HISTOGRAM

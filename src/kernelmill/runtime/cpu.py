@@ -29,7 +29,14 @@ if TYPE_CHECKING:
 __all__ = ["FAMILIES", "CpuBackend"]
 
 # Every family of algorithms has a form for the processor.
-FAMILIES: Final = ("transform", "reduce")
+FAMILIES: Final = (
+    "transform",
+    "reduce",
+    "select",
+    "histogram",
+    "search",
+    "segmented",
+)
 # More bytes than any call moves: a call with flags of its own streams nothing by itself.
 _NEVER: Final = 1 << 62
 

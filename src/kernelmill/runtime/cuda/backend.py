@@ -54,7 +54,13 @@ class CudaBackend:
     number: int = 0
     device: CudaDevice = field(init=False)
     target: Target = "cuda"
-    families: tuple[str, ...] = ("transform", "reduce")
+    families: tuple[str, ...] = (
+        "transform",
+        "reduce",
+        "histogram",
+        "search",
+        "segmented",
+    )
     _loaded: dict[str, LoadedKernel] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:

@@ -44,7 +44,13 @@ class EmulatorBackend:
 
     name: str = "emulator"
     target: Target = "cuda"
-    families: tuple[str, ...] = ("transform", "reduce")
+    families: tuple[str, ...] = (
+        "transform",
+        "reduce",
+        "histogram",
+        "search",
+        "segmented",
+    )
     multiprocessors: int = 4
     _loaded: dict[str, EmulatedKernel] = field(default_factory=dict, repr=False)
 
