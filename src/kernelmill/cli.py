@@ -6,20 +6,26 @@ What a verb needs is imported when it runs, so that `--help` and `--version` ans
 
 from __future__ import annotations
 
-import logging
-import sys
-import traceback
-import warnings
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from kernelmill.config import get_config
-from kernelmill.errors import CacheWarning, KernelmillError
+from kernelmill import cli_build
+from kernelmill.cli_parts import (
+    JSON,
+    Program,
+    Verb,
+    help_alone,
+    print_json,
+    print_lines,
+    print_section,
+    size_text,
+    table_lines,
+)
+from kernelmill.errors import KernelmillError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from kernelmill.demo import Demo, Row
@@ -27,113 +33,6 @@ if TYPE_CHECKING:
     from kernelmill.installed import Extra
 
 __all__ = ["main"]
-
-OK: Final = 0
-USER_ERROR: Final = 1
-FAULT: Final = 2
-
-
-# ----------------------------------------------------------------------------- how a verb runs
-
-
-class _Program(click.Group):
-    """The program: turns exceptions into texts on stderr and exit statuses."""
-
-    def main(self, *args: Any, **extra: Any) -> Any:  # Any: click's own signature
-        """Run a command line and exit."""
-        extra["standalone_mode"] = False
-        try:
-            status = super().main(*args, **extra)
-        except click.exceptions.Abort:
-            _say_error("interrupted")
-            status = USER_ERROR
-        except click.ClickException as error:
-            _say_usage_error(error)
-            status = USER_ERROR
-        except KernelmillError as error:
-            _say_error(str(error))
-            _say_traceback()
-            status = USER_ERROR
-        except OSError as error:  # a full disk, a directory without rights
-            place = f" ({error.filename})" if error.filename else ""
-            _say_error(f"{(error.strerror or str(error)).lower()}{place}")
-            _say_traceback()
-            status = USER_ERROR
-        except Exception as error:  # noqa: BLE001 - what nobody foresaw is said, and ends in status 2
-            status = _say_fault(error)
-        sys.exit(status if isinstance(status, int) else OK)
-
-
-class _Verb(click.Command):
-    """A verb: reads the settings only when it really runs, so that help needs none."""
-
-    def invoke(self, ctx: click.Context) -> Any:  # Any: click's own signature
-        """Run the verb with its logger and colours set up."""
-        config = get_config()
-        if not config.color:
-            ctx.color = False
-        with _talking(config.log_level):
-            return super().invoke(ctx)
-
-
-@contextmanager
-def _talking(level: str) -> Iterator[None]:
-    """Send the log and the warnings of kernelmill to stderr, one line each."""
-    logger = logging.getLogger("kernelmill")
-    before = logger.level
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
-    logger.addHandler(handler)
-    logger.setLevel(level.upper())
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("always", CacheWarning)
-            warnings.showwarning = _show_warning
-            yield
-    finally:
-        logger.setLevel(before)
-        logger.removeHandler(handler)
-
-
-def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    click.echo(f"warning: {message}", err=True)
-
-
-def _say_error(text: str) -> None:
-    click.echo(f"error: {text}", err=True)
-
-
-def _say_usage_error(error: click.ClickException) -> None:
-    context = error.ctx if isinstance(error, click.UsageError) else None
-    message = error.format_message().rstrip(".")
-    text = message[:1].lower() + message[1:]
-    _say_error(f"{text}\n\nhint: see `{context.command_path} --help`" if context else text)
-
-
-def _say_traceback() -> None:
-    if _wants_traceback():
-        click.echo(traceback.format_exc(), err=True)
-
-
-def _wants_traceback() -> bool:
-    try:
-        return get_config().log_level == "debug"
-    except KernelmillError:
-        return False
-
-
-def _say_fault(error: Exception) -> int:
-    _say_error(
-        f"unexpected {type(error).__name__}: {error}\n\n"
-        "hint: this is a fault of kernelmill; KERNELMILL_LOG=debug shows where it happened"
-    )
-    _say_traceback()
-    return FAULT
-
-
-_JSON: Final[Callable[[Any], Any]] = click.option(  # Any: a decorator of any function
-    "--json", "as_json", is_flag=True, help="Print one JSON object."
-)
 
 
 def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001
@@ -144,14 +43,8 @@ def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> 
         context.exit()
 
 
-def _help_alone(context: click.Context) -> None:
-    """Print the help of a group that was called without a verb."""
-    if context.invoked_subcommand is None:
-        click.echo(context.get_help())
-
-
 @click.group(
-    cls=_Program,
+    cls=Program,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -166,14 +59,14 @@ def _help_alone(context: click.Context) -> None:
 @click.pass_context
 def main(context: click.Context) -> None:
     """Write, run, build, version, lock and ship compute kernels."""
-    _help_alone(context)
+    help_alone(context)
 
 
 # ----------------------------------------------------------------------------- kernelmill doctor
 
 
-@main.command(cls=_Verb)
-@_JSON
+@main.command(cls=Verb)
+@JSON
 @click.option("--warm", is_flag=True, help="Compile a kernel, so that later first calls are quick.")
 def doctor(*, as_json: bool, warm: bool) -> None:
     """Show devices, compilers, extras and settings, and what is missing.
@@ -185,10 +78,10 @@ def doctor(*, as_json: bool, warm: bool) -> None:
     warmth = facts.warm() if warm else None
     report = facts.examine(warmth=warmth)
     if as_json:
-        _print_json(report)
+        print_json(report)
     else:
         for title, lines in _doctor_sections(report):
-            _section(title, lines)
+            print_section(title, lines)
     if not report.has_compiler:
         from kernelmill.toolchain import find_host_compiler
 
@@ -201,7 +94,7 @@ _WIDTH: Final = 88
 def _doctor_sections(report: Report) -> Iterator[tuple[str, Iterable[str]]]:
     yield f"kernelmill {report.version}, Python {report.python}, {report.platform}", ()
     yield "devices", _device_lines(report)
-    yield "compilers (* is used)", _table([_compiler_row(c) for c in report.compilers])
+    yield "compilers (* is used)", table_lines([_compiler_row(c) for c in report.compilers])
     yield "extras", (line for extra in report.extras for line in _extra_lines(extra))
     yield "conflicts between CUDA wheels", _conflict_lines(report)
     yield "cache", _cache_lines(report.cache, report.folders)
@@ -209,7 +102,7 @@ def _doctor_sections(report: Report) -> Iterator[tuple[str, Iterable[str]]]:
     if report.unknown_variables:
         yield (
             "unknown variables",
-            _table(
+            table_lines(
                 [(row.variable, f"did you mean {row.nearest}?") for row in report.unknown_variables]
             ),
         )
@@ -222,7 +115,7 @@ def _doctor_sections(report: Report) -> Iterator[tuple[str, Iterable[str]]]:
 
 def _device_lines(report: Report) -> Iterator[str]:
     cpu, cuda = report.cpu, report.cuda
-    caches = ", ".join(f"L{c.level} {c.kind} {_size(c.bytes)}" for c in cpu.caches)
+    caches = ", ".join(f"L{c.level} {c.kind} {size_text(c.bytes)}" for c in cpu.caches)
     target = "" if cpu.march == "native" else f", compiled for {cpu.march}"
     yield f"cpu       {cpu.model}, {cpu.threads} threads, {cpu.instruction_set}{target}"
     yield f"          caches: {caches or 'unknown'}"
@@ -275,11 +168,11 @@ def _native_lines(report: Report) -> Iterator[str]:
 @click.pass_context
 def cache(context: click.Context) -> None:
     """Show or empty the cache of compiled kernels."""
-    _help_alone(context)
+    help_alone(context)
 
 
-@cache.command(cls=_Verb)
-@_JSON
+@cache.command(cls=Verb)
+@JSON
 def info(*, as_json: bool) -> None:
     """Show where compiled kernels are kept, and how many."""
     from kernelmill.cache import default_cache
@@ -288,9 +181,9 @@ def info(*, as_json: bool) -> None:
     found = default_cache().info()
     beside = folders(found.root)
     if as_json:
-        _print_json({"cache": found, "folders": beside})
+        print_json({"cache": found, "folders": beside})
     else:
-        _print_lines(_cache_lines(found, beside))
+        print_lines(_cache_lines(found, beside))
 
 
 def _cache_lines(found: Any, beside: Sequence[Folder]) -> Iterator[str]:
@@ -302,15 +195,16 @@ def _cache_lines(found: Any, beside: Sequence[Folder]) -> Iterator[str]:
         yield f"problem     {found.problem}; each process keeps its own kernels until it ends"
     if found.private is not None:
         yield f"in use      {found.private}"
-    yield f"kernels     {found.entries}, {_size(found.bytes)} of at most {_size(found.max_bytes)}"
+    most = size_text(found.max_bytes)
+    yield f"kernels     {found.entries}, {size_text(found.bytes)} of at most {most}"
     if found.newest is not None:
         yield f"last used   {datetime.fromtimestamp(found.newest, UTC):%Y-%m-%d %H:%M} UTC"
     for folder in beside:
-        size = _size(folder.bytes)
+        size = size_text(folder.bytes)
         yield f"{folder.path.name + '/':10}  {folder.holds}: {folder.files} files, {size}"
 
 
-@cache.command(cls=_Verb)
+@cache.command(cls=Verb)
 def clear() -> None:
     """Remove all compiled kernels, and what is remembered of compilers."""
     from kernelmill.cache import default_cache
@@ -318,22 +212,22 @@ def clear() -> None:
 
     store = default_cache()
     removed = store.clear()
-    lines = [f"removed {removed.entries} kernels, {_size(removed.bytes)}"]
+    lines = [f"removed {removed.entries} kernels, {size_text(removed.bytes)}"]
     if removed.leftovers:
         lines.append(f"removed {removed.leftovers} leftovers of processes that were ended")
     for folder in clear_folders(store.root):
         if folder.kept:
             click.echo(f"warning: {folder.path} was kept: {folder.kept}", err=True)
         else:
-            size = _size(folder.bytes)
+            size = size_text(folder.bytes)
             lines.append(f"removed {folder.path.name}/: {folder.files} files, {size}")
-    _print_lines(lines)
+    print_lines(lines)
 
 
 # ----------------------------------------------------------------------------- kernelmill demo
 
 
-@main.command(cls=_Verb)
+@main.command(cls=Verb)
 @click.option(
     "--output",
     type=click.Path(file_okay=False),
@@ -346,7 +240,7 @@ def clear() -> None:
     type=click.Path(exists=True, dir_okay=False),
     help="A picture to use in place of the photograph that comes with kernelmill.",
 )
-@_JSON
+@JSON
 def demo(*, output: str, picture: str | None, as_json: bool) -> None:
     """Run the main job on a photograph and compare it with NumPy.
 
@@ -362,9 +256,9 @@ def demo(*, output: str, picture: str | None, as_json: bool) -> None:
     pixels = load_picture(Path(picture) if picture else PHOTOGRAPH)
     found = run_demo(pixels, Path(output))
     if as_json:
-        _print_json(_demo_record(found))
+        print_json(_demo_record(found))
     else:
-        _print_lines(_demo_lines(found))
+        print_lines(_demo_lines(found))
     _say_pictures(found.pictures)
     if found.failures:
         worst = "; ".join(
@@ -380,7 +274,7 @@ def demo(*, output: str, picture: str | None, as_json: bool) -> None:
 # ----------------------------------------------------------------------------- kernelmill run
 
 
-@main.command(cls=_Verb, context_settings={"allow_interspersed_args": False})
+@main.command(cls=Verb, context_settings={"allow_interspersed_args": False})
 @click.option("--sanitize", is_flag=True, help="Look for races, bounds and deadlocks.")
 @click.option(
     "--order",
@@ -435,7 +329,7 @@ _DEMO_HEAD: Final = (
 
 
 def _demo_lines(found: Demo) -> Iterator[str]:
-    yield from _table([_demo_row(row) for row in found.rows], head=_DEMO_HEAD, numbers_from=3)
+    yield from table_lines([_demo_row(row) for row in found.rows], head=_DEMO_HEAD, numbers_from=3)
     yield from found.notes
     s, r = found.statistics, found.roofline
     yield f"grayscale: mean {s.mean:.2f}, minimum {s.minimum}, maximum {s.maximum}"
@@ -483,61 +377,7 @@ def _say_pictures(pictures: Iterable[Path]) -> None:
         click.echo(f"wrote {path}", err=True)
 
 
-# ----------------------------------------------------------------------------- printing
+# ----------------------------------------------------------------------------- verbs of other files
 
-
-def _section(title: str, lines: Iterable[str]) -> None:
-    click.echo(click.style(title, bold=True))
-    for line in lines:
-        click.echo(f"  {line}")
-
-
-def _print_lines(lines: Iterable[str]) -> None:
-    for line in lines:
-        click.echo(line)
-
-
-def _table(
-    rows: Sequence[Sequence[str]], *, head: Sequence[str] = (), numbers_from: int | None = None
-) -> Iterator[str]:
-    """Yield lines of columns as wide as they need; numbers stand to the right."""
-    everything = [head, *rows] if head else list(rows)
-    widths = [max(map(len, column)) for column in zip(*everything, strict=True)]
-    first_number = len(widths) if numbers_from is None else numbers_from
-    for row in everything:
-        cells = (
-            cell.rjust(width) if index >= first_number else cell.ljust(width)
-            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        yield "  ".join(cells).rstrip()
-
-
-_STEP: Final = 1024
-
-
-def _size(size: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < _STEP:
-            return f"{size:.4g} {unit}"
-        size /= _STEP
-    return f"{size:.4g} TiB"
-
-
-def _print_json(value: object) -> None:
-    import json
-
-    click.echo(json.dumps(_plain(value), indent=2))
-
-
-def _plain(value: Any) -> Any:  # Any: what JSON can write
-    from dataclasses import fields, is_dataclass
-
-    if is_dataclass(value):
-        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    return str(value)
+for _verb in cli_build.VERBS:
+    main.add_command(_verb)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from kernelmill import cli, config, doctor
+from kernelmill import cli, cli_build, cli_parts, config, doctor
 from kernelmill.cache import Bundle, Image, default_cache, digest
 from kernelmill.errors import CacheWarning, CompileError, OperatorError, SourceSpan
 
@@ -25,6 +25,7 @@ VERBS = (
     "kernelmill cache clear",
     "kernelmill demo",
     "kernelmill run",
+    "kernelmill migrate",
 )
 
 
@@ -75,8 +76,9 @@ def test_a_group_alone_prints_its_help(verb):
     assert (alone.exit_code, alone.stdout, alone.stderr) == (0, asked.stdout, "")
 
 
-def test_only_quick_modules_are_imported_before_a_verb_runs():
-    tree = ast.parse(Path(cli.__file__).read_text())
+@pytest.mark.parametrize("module", [cli, cli_parts, cli_build])
+def test_only_quick_modules_are_imported_before_a_verb_runs(module):
+    tree = ast.parse(Path(module.__file__).read_text())
     found = {
         (node.module if isinstance(node, ast.ImportFrom) else alias.name)
         for node in tree.body
@@ -84,13 +86,14 @@ def test_only_quick_modules_are_imported_before_a_verb_runs():
         for alias in node.names
     }
     ours = {name for name in found if name.startswith("kernelmill")}
-    assert ours == {"kernelmill.config", "kernelmill.errors"}
+    quick = {"kernelmill", "kernelmill.cli_parts", "kernelmill.config", "kernelmill.errors"}
+    assert ours <= quick
     others = {name.partition(".")[0] for name in found - ours}
     assert others - sys.stdlib_module_names == {"click"}
 
 
 def test_help_needs_no_settings(monkeypatch):
-    monkeypatch.setattr(cli, "get_config", lambda: pytest.fail("settings were read"))
+    monkeypatch.setattr(cli_parts, "get_config", lambda: pytest.fail("settings were read"))
     for verb in VERBS:
         assert invoke(*verb.split()[1:], "--help").exit_code == 0
 
@@ -197,7 +200,7 @@ def test_an_interrupt_is_said_in_one_line(monkeypatch, root):
 
 def test_a_setting_that_cannot_be_used(monkeypatch):
     monkeypatch.setenv("KERNELMILL_NUM_THREADS", "many")
-    monkeypatch.setattr(cli, "get_config", config.reload)
+    monkeypatch.setattr(cli_parts, "get_config", config.reload)
     result = invoke("cache", "info")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith("error: KERNELMILL_NUM_THREADS='many' cannot be used; ")
@@ -290,7 +293,7 @@ def test_clear_removes_kernels_and_folders_and_nothing_else(root):
     result = invoke("cache", "clear")
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout == (
-        f"removed 1 kernels, {cli._size(size)}\n"
+        f"removed 1 kernels, {cli_parts.size_text(size)}\n"
         "removed toolchain/: 1 files, 5 B\n"
         "removed zig/: 1 files, 5 B\n"
     )
@@ -341,12 +344,12 @@ def test_clear_of_a_directory_that_is_not_trusted(root):
     [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (4 << 30, "4 GiB"), (3 << 40, "3 TiB")],
 )
 def test_sizes(size, text):
-    assert cli._size(size) == text
+    assert cli_parts.size_text(size) == text
 
 
 def test_a_table_is_as_wide_as_its_cells():
     rows = [("a", "1"), ("bbb", "22")]
-    assert list(cli._table(rows, head=("name", "n"), numbers_from=1)) == [
+    assert list(cli_parts.table_lines(rows, head=("name", "n"), numbers_from=1)) == [
         "name   n",
         "a      1",
         "bbb   22",
