@@ -6,7 +6,7 @@ import pytest
 
 from kernelmill.errors import ManifestError
 from kernelmill.package.manifest import parse_manifest
-from kernelmill.package.project import faults_of, open_project
+from kernelmill.package.project import faults_of, require_sound
 
 HEAD = """[general]
 name = "my-relu"
@@ -38,11 +38,8 @@ def faults(root, text):
     return [(fault.key, fault.message) for fault in faults_of(root, parse_manifest(text))]
 
 
-def test_a_whole_project_opens(root):
-    (root / "build.toml").write_text(HEAD + kernel())
-    project = open_project(root)
-    assert project.root == root
-    assert project.package == root / "torch-ext" / "my_relu"
+def test_a_whole_project_is_sound(root):
+    require_sound(root, parse_manifest(HEAD + kernel()))
 
 
 def link(target):
@@ -139,9 +136,8 @@ def test_architectures_of_rocm(root):
 
 
 def test_everything_is_said_at_once(root):
-    (root / "build.toml").write_text(HEAD + kernel("*.cu") + kernel("c.cu", "l"))
     with pytest.raises(ManifestError) as caught:
-        open_project(root)
+        require_sound(root, parse_manifest(HEAD + kernel("*.cu") + kernel("c.cu", "l")))
     assert str(caught.value) == (
         f"{root}/build.toml: 2 things are wrong\n"
         "  `kernel.k.src[0]`: '*.cu' is a pattern\n"

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Final
 
 from kernelmill.errors import ManifestError, PackageError
 from kernelmill.package.archs import Arch
-from kernelmill.package.manifest import Manifest, TorchNoarch, TvmFfi, read_manifest
+from kernelmill.package.manifest import MANIFEST, Manifest, TorchNoarch, TvmFfi
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["COMPILED", "EXTENSIONS", "Fault", "Project", "faults_of", "open_project"]
+__all__ = ["COMPILED", "EXTENSIONS", "Fault", "faults_of", "require_sound"]
 
 # Where the Python sources of a kernel lie, by framework.
 EXTENSIONS: Final = {"torch": "torch-ext", "torch-noarch": "torch-ext", "tvm-ffi": "tvm-ffi-ext"}
@@ -46,41 +46,25 @@ class Fault:
         return f"`{self.key}`: {self.message}"
 
 
-@dataclass(frozen=True, slots=True)
-class Project:
-    """A directory with a manifest, and nothing wrong with either."""
-
-    root: Path
-    manifest: Manifest
-
-    @property
-    def package(self) -> Path:
-        """The directory of the kernel's Python sources."""
-        general = self.manifest.general
-        return self.root / EXTENSIONS[self.manifest.framework_name] / general.python_name
-
-
-def open_project(directory: str | os.PathLike[str]) -> Project:
-    """Read a project, and make sure that it can be built.
+def require_sound(root: Path, manifest: Manifest, name: str = MANIFEST) -> None:
+    """Make sure that a project can be built; `name` is that of the manifest's file.
 
     Raises
     ------
     ManifestError
-        There is no manifest, it cannot be read, or files it names cannot be used; names them all.
+        Files that the manifest names cannot be used, or it contradicts itself; names everything.
     """
-    root = Path(directory).resolve()
-    manifest = read_manifest(root)
     faults = faults_of(root, manifest)
-    if faults:
-        hints = dict.fromkeys(fault.hint for fault in faults if fault.hint)
-        lines = [f"  {fault}" for fault in faults]
-        count = f"{len(faults)} things are" if len(faults) > 1 else "something is"
-        raise ManifestError(
-            "\n".join([f"{root / 'build.toml'}: {count} wrong", *lines]),
-            path=faults[0].key,
-            hint="; ".join(hints),
-        )
-    return Project(root, manifest)
+    if not faults:
+        return
+    hints = dict.fromkeys(fault.hint for fault in faults if fault.hint)
+    lines = [f"  {fault}" for fault in faults]
+    count = f"{len(faults)} things are" if len(faults) > 1 else "something is"
+    raise ManifestError(
+        "\n".join([f"{root / name}: {count} wrong", *lines]),
+        path=faults[0].key,
+        hint="; ".join(hints),
+    )
 
 
 def faults_of(root: Path, manifest: Manifest) -> tuple[Fault, ...]:
