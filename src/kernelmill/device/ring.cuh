@@ -7,7 +7,7 @@
 //   look-back  one warp, which combines the tiles before
 //   workers    read their part of a stage into registers, wait for what is before it, and write results
 //
-// A family writes a struct, of which every thread makes one, and calls km::ring<Work>::run(call, work, tiles):
+// A family writes a struct, of which every thread makes one, and calls km::tile_ring<Work>::run(call, work, tiles):
 //
 //   struct Work {
 //     typedef ... value, Op, held;                   // of a total; its operator (`op`); what a worker keeps of its part
@@ -27,7 +27,7 @@
 //   };
 //
 // The record of the call has `parts` and `tickets` (two counters, 0 before a launch and after it), and is launched with
-// ring<Work>::threads threads, stages * stage_bytes bytes of dynamic shared memory, and at most one block a multiprocessor.
+// tile_ring<Work>::threads threads, stages * stage_bytes bytes of dynamic shared memory, and at most one block a multiprocessor.
 // No tile waits for a later one, so any number of blocks may be resident.
 #pragma once
 #include "lookback.cuh"
@@ -35,7 +35,7 @@
 namespace km {
 
 template <class Work>
-struct ring {
+struct tile_ring {
   typedef typename Work::value value;
   typedef lookback<value, typename Work::Op> look;
   static constexpr int workers = Work::workers, reducers = Work::reducers, stages = Work::stages;

@@ -40,6 +40,43 @@ struct ScanCall {
     return at;
   }
   KM_INL i64 step(int k) const { return strides[k][ndim - 1]; }
+  KM_INL char* at(int k) const { return data[k]; }
+};
+
+// Elements as they are.
+template <class T>
+struct scan_same {
+  KM_INL explicit scan_same(const char*) {}
+  KM_INL T operator()(T x) const { return x; }
+};
+// Elements of operand K, and the values that a map makes of them.
+template <int K, class A, class Map>
+struct scan_feed {
+  typedef typename A::type type;
+  static constexpr bool contiguous = A::pattern == km::contiguous;
+  const type* data;
+  i64 step;
+  Map map;
+  template <class Call>
+  KM_INL scan_feed(const Call& c, i64 unit)
+      : data((const type*)c.row(K, unit)), step(contiguous ? (i64)A::size : c.step(K)), map(c.captures) {}
+  KM_INL auto of(const type& x) const { return map(x); }
+  KM_INL type operator()(i64 i) const {
+    return A::access::load((const char*)data + i * (contiguous ? (i64)A::size : step));
+  }
+};
+template <int K, class A>
+struct scan_sink {
+  typedef typename A::type type;
+  static constexpr bool contiguous = A::pattern == km::contiguous;
+  type* data;
+  i64 step;
+  template <class Call>
+  KM_INL scan_sink(const Call& c, i64 unit)
+      : data((type*)c.row(K, unit)), step(contiguous ? (i64)A::size : c.step(K)) {}
+  KM_INL void operator()(i64 i, const type& value) const {
+    A::access::store((char*)data + i * (contiguous ? (i64)A::size : step), value);
+  }
 };
 
 // ---- a warp's part of a tile, in registers ----------------------------------------------------------------------------------
@@ -348,7 +385,7 @@ struct scan_ring {
 
   template <class Call>
   static KM_INL void run(const Call& c, const S& s) {
-    ring<scan_ring>::run(c, scan_ring(c, s), c.tiles);
+    tile_ring<scan_ring>::run(c, scan_ring(c, s), c.tiles);
   }
 };
 
