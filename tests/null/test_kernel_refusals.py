@@ -380,7 +380,7 @@ weak int cannot be unpacked
         for a, b in km.grid_range(3):
             ^^^^
 
-hint: only tuples are unpacked
+hint: only tuples and structs are unpacked
 """,
     ),
     (

@@ -32,8 +32,9 @@ __all__ = [
 
 Pattern: TypeAlias = Literal["contiguous", "broadcast", "strided", "transposed"]
 # How a kernel reaches an operand: by its pattern, a scalar that is handed over itself, or byte by
-# byte where elements lie at addresses that the chip refuses.
-Access: TypeAlias = Pattern | Literal["by_value", "unaligned"]
+# byte where elements lie at addresses that the chip refuses. Of an iterator: the index itself, an
+# address, an address behind which a result says where it belongs.
+Access: TypeAlias = Pattern | Literal["by_value", "unaligned", "index", "address", "placed"]
 
 # Dimensions that a kernel walks, after merging; the same number stands in host/abi.hpp.
 MAX_DIMS: Final = 8

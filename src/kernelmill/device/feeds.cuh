@@ -2,7 +2,7 @@
 // stand here.  Those of iterators are printed for each call (algorithms/feeds.py) with the same members; loops are in the
 // families.  The host's twin is host/feeds.hpp.
 #pragma once
-#include "base.hpp"
+#include "elements.hpp"
 
 namespace km {
 
@@ -22,5 +22,10 @@ struct plain_out {
   T* data;
   KM_INL void operator()(i64 i, T v) const { element<T>::store((char*)(data + i), v); }
 };
+
+// Where a functor finds its operands: in a record that begins as `Call` of transform.cuh does.
+template <class C> KM_INL const char* captures_of(const C& call) { return call.captures; }
+template <class C> KM_INL char* operand_data(const C& call, int k) { return call.data[k]; }
+template <class C> KM_INL i64 operand_stride(const C& call, int k) { return call.strides[k][0]; }
 
 }  // namespace km

@@ -122,6 +122,23 @@ KM_INL void store_packet_once(void* to, packet p) {
                : "memory");
 }
 
+// Loads past a cache: of what is read once, past the first level, and each time from memory.
+#define KM_HINTED(name, spelled)                                            \
+  KM_INL u32 name(const u32* from) {                                        \
+    u32 word;                                                               \
+    asm volatile("ld." spelled ".b32 %0, [%1];" : "=r"(word) : "l"(from));  \
+    return word;                                                            \
+  }                                                                         \
+  KM_INL u64 name(const u64* from) {                                        \
+    u64 word;                                                               \
+    asm volatile("ld." spelled ".b64 %0, [%1];" : "=l"(word) : "l"(from));  \
+    return word;                                                            \
+  }
+KM_HINTED(load_stream, "global.cs")
+KM_HINTED(load_global, "global.cg")
+KM_HINTED(load_volatile, "volatile.global")
+#undef KM_HINTED
+
 // ---- atomics ----------------------------------------------------------------------------------------------------------------
 
 // Order and scope are template arguments: the built-ins take constants.

@@ -2,7 +2,8 @@
 // the two of plain arrays stand here.  Those of iterators are printed for each call
 // (algorithms/feeds.py) with the same members; loops are in the families.
 #pragma once
-#include "base.hpp"
+#include "abi.hpp"
+#include "elements.hpp"
 
 namespace km {
 
@@ -22,5 +23,10 @@ struct plain_out {
   T* data;
   KM_INL void operator()(i64 i, T v) const { element<T>::store((char*)(data + i), v); }
 };
+
+// Where a functor finds its operands: `call` is the record of the kernel, see abi.hpp.
+KM_INL const char* captures_of(const Call* call) { return (const char*)call->captures; }
+KM_INL char* operand_data(const Call* call, int k) { return call->operands[k].data; }
+KM_INL i64 operand_stride(const Call* call, int k) { return call->operands[k].strides[0]; }
 
 }  // namespace km

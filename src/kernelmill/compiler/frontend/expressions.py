@@ -102,9 +102,14 @@ def _elements(frame: Frame, nodes: list[ast.expr]) -> list[ir.Expr]:
 
 
 def unpack(frame: Frame, value: ir.Expr, node: ast.AST) -> list[ir.Expr]:
-    """Return the items of a tuple value."""
+    """Return the items of a tuple value, or the fields of a struct."""
+    if isinstance(value.type, StructType):
+        struct = frame.leaf(value)
+        return [frame.builder.field(struct, f.name) for f in value.type.fields]
     if not isinstance(value.type, TupleType):
-        raise frame.refusal(node, f"{value.type} cannot be unpacked", "only tuples are unpacked")
+        raise frame.refusal(
+            node, f"{value.type} cannot be unpacked", "only tuples and structs are unpacked"
+        )
     whole = frame.leaf(value)
     return [tuple_item(whole, i) for i in range(len(value.type.items))]
 
@@ -321,8 +326,13 @@ def _subscript_of(frame: Frame, node: ast.Subscript, owner: Value) -> Value:
         if isinstance(index, Known) and isinstance(index.value, str):
             frame.program.captures.bake(index)
             return frame.builder.field(value, index.value)
+        if isinstance(index, ir.Const) and type(index.value) is int:
+            place = _index(frame, index, len(value.type.fields), node)
+            return frame.builder.field(value, value.type.fields[place].name)
         raise frame.refusal(
-            node, f"a field of struct {value.type} is named by a string", 'write `x["a"]`'
+            node,
+            f"a field of struct {value.type} is named by a string, or counted from 0",
+            'write `x["a"]` or `x[0]`',
         )
     if isinstance(value.type, TupleType):
         count = len(value.type.items)

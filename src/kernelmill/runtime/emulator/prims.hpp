@@ -82,6 +82,10 @@ KM_INL void store_packet(void* to, packet value) { *(packet*)to = value; }
 KM_INL packet load_packet_once(const void* from) { return *(const packet*)from; }
 KM_INL void store_packet_once(void* to, packet value) { *(packet*)to = value; }
 
+template <class W> KM_INL W load_stream(const W* from) { return *from; }
+template <class W> KM_INL W load_global(const W* from) { return *from; }
+template <class W> KM_INL W load_volatile(const W* from) { return *(const volatile W*)from; }
+
 // ---- atomics: their orders count for the sanitizer ------------------------------------------------------------------
 
 enum order : int {
