@@ -239,12 +239,12 @@ def describe(registry: Registry, repo_id: str, one: Published) -> Published:
 
 def _version(found: Iterable[Metadata], one: Published, repo_id: str) -> Version:
     """Return the version that all variants have reached: the lowest one that they name."""
-    texts = {m.semantic_version for m in found if m.semantic_version is not None}
-    if not texts or not one.branch:
-        return one.version
     place = f"{repo_id}@{one.revision}: kernelmill.version"
+    texts = {m.semantic_version or str(m.version) for m in found}
+    if not texts:
+        return one.version
     version = min(parse_version(text, place=place) for text in texts)
-    if version.major != one.version.major:
+    if one.branch and version.major != one.version.major:
         raise PackageError(
             f"{repo_id}: the branch {one.branch} holds version {version}; accepted there: "
             f"{one.version.major}.*",
