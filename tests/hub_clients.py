@@ -1,0 +1,67 @@
+"""The real clients, `huggingface_hub` and `kernels`, pointed at a server of ours; fixtures to import."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import pytest
+
+from kernelmill.config import override
+from kernelmill.package import finder, load
+from kernelmill.package.registry_files import FilesRegistry
+from kernelmill.package.serve import Access, Server, User
+from kernelmill.package.shelf import open_shelf
+
+WRITER = User("writer", "hf_write", True)
+READER = User("reader", "hf_read", False)
+
+
+def point_clients_at(monkeypatch, endpoint, cache):
+    """Set what the environment would have set before these libraries were imported."""
+    constants = importlib.import_module("huggingface_hub.constants")
+    monkeypatch.setattr(constants, "ENDPOINT", endpoint)
+    template = endpoint + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(cache / "no-token"))
+    monkeypatch.setenv("HF_TOKEN", WRITER.token)
+    monkeypatch.setenv("KERNELS_CACHE", str(cache))
+    kernels = pytest.importorskip("kernels")
+    for name in ("kernels.hf_hub", "kernels.resolver", "kernels.install", "kernels.locking"):
+        module = sys.modules.get(name)
+        if module is not None and hasattr(module, "CACHE_DIR"):
+            monkeypatch.setattr(module, "CACHE_DIR", str(cache))
+    utils = importlib.import_module("huggingface_hub.utils")
+    monkeypatch.setattr(utils._http if hasattr(utils, "_http") else utils, "_DEFAULT_RETRY", 0, raising=False)  # fmt: skip
+    return kernels
+
+
+def forget_kernels():
+    for name in list(load._state.kernels):
+        finder.forget(name)
+    load._state.kernels.clear()
+    load._state.claims.clear()
+
+
+@pytest.fixture
+def clean(tmp_path):
+    """Nothing loaded, and a cache of its own."""
+    with override(cache_dir=tmp_path / "mill-cache"):
+        yield
+    forget_kernels()
+    importer = sys.modules.get("kernels.importer")
+    if importer is not None:
+        importer._loaded_kernels.clear()
+
+
+@pytest.fixture
+def served(tmp_path, monkeypatch, clean):
+    """A server over a directory; writes need `WRITER`, and the organization `org` is trusted."""
+    registry = FilesRegistry(open_shelf(str(tmp_path / "registry")), large=4096)
+    access = Access(users=(WRITER, READER), trusted=frozenset({"org"}))
+    with Server(registry, access) as server:
+        point_clients_at(monkeypatch, server.endpoint, tmp_path / "hf-cache")
+        yield server
+    assert not server.log.refused, "a client went beyond the protocol"
