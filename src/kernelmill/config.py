@@ -120,6 +120,36 @@ def _parse_level(text: str) -> str:
     return level
 
 
+def _parse_text(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError(text)
+    return text
+
+
+def _parse_endpoint(text: str) -> str:
+    if not re.match(r"https?://[^/\s@]+", text) or not text.isprintable():
+        raise ValueError(text)
+    return text.rstrip("/")
+
+
+def _default_hub_cache() -> Path:
+    """Follow huggingface_hub, so that what one of the two has fetched the other finds."""
+    for variable, below in (
+        ("HF_HUB_CACHE", ""),
+        ("HUGGINGFACE_HUB_CACHE", ""),
+        ("HF_HOME", "hub"),
+    ):
+        if os.environ.get(variable):
+            return _parse_directory(os.path.expandvars(os.environ[variable])) / below
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return _parse_directory(base) / "huggingface" / "hub"
+
+
+def _default_hub_config() -> Path:
+    base = os.environ.get("XDG_CONFIG_HOME", "")
+    return _parse_directory(base if os.path.isabs(base) else "~/.config") / "kernelmill/hub.toml"  # noqa: PTH117
+
+
 def _default_cache_dir() -> Path:
     """Follow the XDG base directory specification, which says to ignore a relative path."""
     base = os.environ.get("XDG_CACHE_HOME", "")
@@ -247,6 +277,46 @@ class Config:
         accepts="auto, cpu, emulator, null, cuda or cuda:N",
         default="auto",
         doc="The default device; auto is the CPU. Arrays on a GPU decide for themselves.",
+    )
+    hub_cache: Path = _knob(  # noqa: RUF009
+        "KERNELS_CACHE",
+        _parse_directory,
+        _default_hub_cache,
+        accepts="a directory; it is made when first needed",
+        default="$HF_HUB_CACHE, else $HF_HOME/hub, else ~/.cache/huggingface/hub",
+        doc="Where kernels from registries are kept, in the layout of the Hub's cache.",
+    )
+    hub_config: Path = _knob(  # noqa: RUF009
+        "KERNELMILL_HUB_CONFIG",
+        _parse_directory,
+        _default_hub_config,
+        accepts="a TOML file; it need not be there",
+        default="$XDG_CONFIG_HOME/kernelmill/hub.toml, else ~/.config/kernelmill/hub.toml",
+        doc="The user's registries and whom they trust.",
+    )
+    hub_endpoint: str = _knob(
+        "HF_ENDPOINT",
+        _parse_endpoint,
+        "https://huggingface.co",
+        accepts="an http or https address without credentials",
+        default="https://huggingface.co",
+        doc="The registry that is asked where none is configured; it speaks the Hub's protocol.",
+    )
+    hub_offline: bool = _knob(
+        "HF_HUB_OFFLINE",
+        _parse_switch,
+        False,  # noqa: FBT003
+        accepts="1 or 0 (also true/false, yes/no, on/off)",
+        default="0",
+        doc="1 asks no registry: kernels come from the cache or not at all.",
+    )
+    local_kernels: str = _knob(
+        "LOCAL_KERNELS",
+        _parse_text,
+        "",
+        accepts="organization/name=directory, several separated by a colon",
+        default="unset",
+        doc="Kernels that are loaded from directories in the place of registries.",
     )
     color: bool = _knob(
         "NO_COLOR",

@@ -214,7 +214,8 @@ def test_override_refuses_unknown_fields_and_wrong_types():
         pass
     assert str(caught.value) == (
         "there is no setting 'cachedir'; settings: cache_dir, cache_size, cxx, cxx_timeout, march, "
-        "num_threads, native, device, color, log_level"
+        "num_threads, native, device, hub_cache, hub_config, hub_endpoint, hub_offline, "
+        "local_kernels, color, log_level"
     )
     with pytest.raises(ConfigError) as caught, override(cache_size=1.5):
         pass
