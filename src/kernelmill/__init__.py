@@ -14,9 +14,11 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from kernelmill import iterators as iterators
     from kernelmill.algorithms.capabilities import capabilities
     from kernelmill.algorithms.plan import Plan
     from kernelmill.algorithms.reduce import reduce, transform_reduce
+    from kernelmill.algorithms.scan import exclusive_scan, inclusive_scan
     from kernelmill.algorithms.transform import transform
     from kernelmill.compiler.functions import (
         clz,
@@ -125,6 +127,7 @@ _HOMES: Final = {
     "kernelmill.algorithms.capabilities": ("capabilities",),
     "kernelmill.algorithms.plan": ("Plan",),
     "kernelmill.algorithms.reduce": ("reduce", "transform_reduce"),
+    "kernelmill.algorithms.scan": ("exclusive_scan", "inclusive_scan"),
     "kernelmill.algorithms.transform": ("transform",),
     "kernelmill.compiler.functions": (
         "clz",
@@ -220,6 +223,8 @@ _HOMES: Final = {
     "kernelmill.runtime.devices": ("Device", "set_default_device"),
     "kernelmill.structs": ("struct",),
 }
+# Modules of public names that are imported when they are first used.
+_MODULES: Final = ("iterators",)
 _HOME_OF: Final = {name: module for module, names in _HOMES.items() for name in names}
 # Classes of cuda.core: not part of `*`, which must work where the extra is absent.
 _FROM_EXTRAS: Final = ("Buffer", "Event", "MemoryResource", "Stream")
@@ -319,6 +324,8 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     """Import a public name from its home (PEP 562)."""
+    if name in _MODULES:
+        return importlib.import_module(f"kernelmill.{name}")
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module 'kernelmill' has no attribute {name!r}")
@@ -329,4 +336,4 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     """List the public names, imported or not."""
-    return sorted({*globals(), *__all__, *_FROM_EXTRAS})
+    return sorted({*globals(), *__all__, *_FROM_EXTRAS, *_MODULES})

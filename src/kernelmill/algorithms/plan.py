@@ -140,7 +140,8 @@ class Bound:
 
     `elements` is the number of elements read, `tail` what follows the captured scalars, `flags` is
     None where the size of the arrays decides whether to stream. `result` is what the user gets,
-    0-d NumPy arrays as scalars where `scalar` says so, after `finish` where there is one.
+    0-d NumPy arrays as scalars where `scalar` says so, after `finish` where there is one. Addresses
+    on a device are multiples of `alignment`.
     """
 
     built: Built
@@ -157,6 +158,7 @@ class Bound:
     grid: Grid | None = None
     finish: Callable[[Any], Any] | None = None
     values: tuple[Value | None, ...] = ()
+    alignment: int = 1
 
     @property
     def is_plain(self) -> bool:
@@ -357,6 +359,7 @@ def _direct(bound: Bound, *, fixed: bool) -> Direct:
         flags=bound.flags,
         grid=bound.grid,
         values=bound.values,
+        alignment=bound.alignment,
     )
 
 

@@ -23,6 +23,7 @@ from kernelmill.algorithms.arguments import (
 )
 from kernelmill.algorithms.costs import Cost, count_flops
 from kernelmill.algorithms.folds import Fold, element_program, element_types, plan_fold
+from kernelmill.algorithms.fusion import fuse_inputs, holds_iterators
 from kernelmill.algorithms.moves import moved
 from kernelmill.algorithms.plan import Bound, Built, Scope, aligned, build, execute
 from kernelmill.algorithms.source import loop_for, storing, transform_source
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from kernelmill.dtypes import Type
     from kernelmill.runtime.backend import Backend, Grid, KernelSource
 
-__all__ = ["Determinism", "Options", "Request", "prepare", "request_of"]
+__all__ = ["Determinism", "Options", "Request", "check_determinism", "prepare", "request_of"]
 
 # What the bits of a result may depend on, from nothing promised to nothing but the elements.
 Determinism: TypeAlias = Literal["not_guaranteed", "run_to_run", "device_to_device"]
@@ -81,15 +82,19 @@ class Request:
         return tuple(o.function for o in used)
 
 
+def check_determinism(determinism: object) -> None:
+    """Refuse what is no promise about bits."""
+    if determinism not in _DETERMINISM:
+        raise ArgumentError(
+            f"`determinism` is {determinism!r}; accepted: " + ", ".join(map(repr, _DETERMINISM))
+        )
+
+
 def request_of(
     ops: tuple[Any, ...], transform: Op | Callable[..., Any] | None, options: Options
 ) -> Request:
     """Check what can be checked without the arrays."""
-    if options.determinism not in _DETERMINISM:
-        raise ArgumentError(
-            f"`determinism` is {options.determinism!r}; accepted: "
-            + ", ".join(map(repr, _DETERMINISM))
-        )
+    check_determinism(options.determinism)
     if not ops:
         raise ArgumentError("`op` is an empty tuple; a reduction takes at least one operator")
     init = options.init
@@ -114,6 +119,8 @@ class _Signature:
 
 def prepare(request: Request, inputs: tuple[Any, ...], out: Any) -> Bound:
     """Check the arguments of a call and bind them to a kernel."""
+    if holds_iterators(inputs, None):
+        return _fused(request, inputs, out)
     if request.transform is None and (len(inputs) != 1 or type(inputs[0]) is tuple):
         count = len(inputs[0]) if len(inputs) == 1 else len(inputs)
         raise ArgumentError(
@@ -131,6 +138,20 @@ def prepare(request: Request, inputs: tuple[Any, ...], out: Any) -> Bound:
         folds = _folds(request, given, mapped)
         bound = _bind(request, given, mapped, folds, call.out)
     return replace(bound, finish=call.back) if call.returns else bound
+
+
+def _fused(request: Request, inputs: tuple[Any, ...], out: Any) -> Bound:
+    """Bind a call with iterators: they are part of the operator of an element."""
+    name = "inputs" if request.transform else "x"
+    fused = fuse_inputs(request.transform, inputs, out, name)
+    backend_of(fused.given, "reduce")
+    with promotion(fused.rules):
+        folds = _folds(request, fused.given, fused.operator)
+        bound = _bind(request, fused.given, fused.operator, folds, fused.call.out)
+    functions = (*(o.function for o in request.ops), fused.function)
+    return replace(
+        bound, functions=functions, finish=fused.call.back if fused.call.returns else None
+    )
 
 
 def _folds(request: Request, given: list[Argument], mapped: Specialized | None) -> list[Fold]:
@@ -154,7 +175,7 @@ def _bind(
     folds: list[Fold],
     out: Any,
 ) -> Bound:
-    shape = layouts.broadcast([a.name for a in given], [a.view.shape for a in given])
+    shape = layouts.broadcast([a.name for a in given], [a.operand.shape for a in given])
     axes = layouts.normalize_axes(request.options.axis, len(shape))
     keepdims = request.options.keepdims
     made = tuple(1 if a in axes else n for a, n in enumerate(shape) if keepdims or a not in axes)
@@ -355,7 +376,7 @@ def _built(work: _Work, stored: list[DType | StructType]) -> Built:
         "reduce",
         scope,
         Cost(
-            max(1, sum(a.view.dtype.itemsize for a in work.given if a.view.size > 1)),
+            max(1, sum(a.operand.itemsize for a in work.given if a.view.size > 1)),
             flops + (count_flops(program) if program else 0),
         ),
         source,

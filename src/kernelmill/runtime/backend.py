@@ -134,7 +134,7 @@ class Direct:
     `views` are the operands, inputs first, the last `outputs` of them written; `captures` is the
     size of the block of scalars. The others are those of a `Launch`. Unless `fixed` is set, arrays
     of any one shape are served, else only those of the shapes and strides here. `values` says of
-    each operand whether it is a scalar.
+    each operand whether it is a scalar. Addresses on a device must be multiples of `alignment`.
     """
 
     views: tuple[View, ...]
@@ -148,6 +148,7 @@ class Direct:
     flags: int | None = None
     grid: Grid | None = None
     values: tuple[Value | None, ...] = ()
+    alignment: int = 1
 
     @property
     def results(self) -> tuple[View, ...]:
@@ -178,6 +179,11 @@ class Backend(Protocol):
     @property
     def families(self) -> tuple[str, ...]:
         """Families of algorithms that it runs."""
+        ...
+
+    @property
+    def arch(self) -> str:
+        """Architecture of the chip: "sm_90"; "" where there is none."""
         ...
 
     @property

@@ -32,6 +32,7 @@ __all__ = ["FAMILIES", "CpuBackend"]
 FAMILIES: Final = (
     "transform",
     "reduce",
+    "scan",
     "select",
     "histogram",
     "search",
@@ -48,6 +49,7 @@ class CpuBackend:
     name: str = "cpu"
     target: Target = "host"
     families: tuple[str, ...] = FAMILIES
+    arch: str = ""
     multiprocessors: int = 1
 
     def build(self, source: KernelSource) -> Kernel:

@@ -24,6 +24,7 @@ class NullBackend:
     name: str = "null"
     target: Target = "host"
     families: tuple[str, ...] = FAMILIES
+    arch: str = ""
     multiprocessors: int = 1
     built: list[KernelSource] = field(default_factory=list)
     launched: list[tuple[Kernel, Launch]] = field(default_factory=list)

@@ -57,9 +57,11 @@ class CudaBackend:
     families: tuple[str, ...] = (
         "transform",
         "reduce",
+        "scan",
         "histogram",
         "search",
         "segmented",
+        "select",
     )
     _loaded: dict[str, LoadedKernel] = field(default_factory=dict, repr=False)
 
@@ -70,6 +72,11 @@ class CudaBackend:
     def name(self) -> str:
         """Name of the device: "cuda:0"."""
         return self.device.name
+
+    @property
+    def arch(self) -> str:
+        """Architecture of the device: "sm_90"."""
+        return self.device.arch
 
     @property
     def multiprocessors(self) -> int:

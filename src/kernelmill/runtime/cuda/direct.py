@@ -167,7 +167,7 @@ def _slots(direct: Direct) -> tuple[tuple[Any, ...], ...] | None:
             if len(view.shape) > _MOST_RANK:
                 return None
             fixed = (view.shape, view.strides) if direct.fixed else None
-            alignment = view.dtype.alignment if view.is_aligned else 1
+            alignment = max(direct.alignment, view.dtype.alignment if view.is_aligned else 1)
             made.append(array_slot(room + 8 * k, view.dtype, alignment=alignment, fixed=fixed))
             continue
         value = direct.values[k] if k < len(direct.values) else None

@@ -47,10 +47,13 @@ class EmulatorBackend:
     families: tuple[str, ...] = (
         "transform",
         "reduce",
+        "scan",
         "histogram",
         "search",
         "segmented",
+        "select",
     )
+    arch: str = ""
     multiprocessors: int = 4
     _loaded: dict[str, EmulatedKernel] = field(default_factory=dict, repr=False)
 
@@ -89,9 +92,7 @@ class EmulatorBackend:
         where = (grid.blocks, 1, 1), (grid.threads, 1, 1)
         sanitizer = current_sanitizer()
         if sanitizer is None:
-            start(
-                kernel.source.name, kernel.entry, packed.addresses, *where, shared=grid.shared
-            )
+            start(kernel.source.name, kernel.entry, packed.addresses, *where, shared=grid.shared)
             return
         given = [
             (Given(_called(i, view), view), layout.pointers_at + 8 * i)

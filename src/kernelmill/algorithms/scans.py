@@ -1,0 +1,417 @@
+"""From the arguments of a scan to a bound call: checks, types, layout, kernel.
+
+The public functions are in `scan.py`, the text in `source_scan.py`, by key in `scans_by_key.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from kernelmill.algorithms.arguments import (
+    Argument,
+    argument,
+    arguments_of,
+    backend_of,
+    given_outputs,
+    outputs_of,
+    rules_of,
+)
+from kernelmill.algorithms.costs import Cost, count_flops
+from kernelmill.algorithms.folds import Fold, element_program, plan_fold
+from kernelmill.algorithms.moves import moved
+from kernelmill.algorithms.plan import Bound, Built, Scope, aligned, build
+from kernelmill.algorithms.policy import (
+    RingPolicy,
+    ScanTree,
+    chip_of,
+    records_bytes,
+    ring_policy,
+    scan_tree,
+)
+from kernelmill.algorithms.reductions import Determinism, check_determinism
+from kernelmill.algorithms.source import storing
+from kernelmill.algorithms.source_scan import (
+    RING_ROLES,
+    Part,
+    ScanText,
+    Way,
+    cuda_scan_source,
+    host_scan_source,
+)
+from kernelmill.compiler.builder import FunctionBuilder, convert
+from kernelmill.compiler.ir import Program
+from kernelmill.compiler.op import WELL_KNOWN, Op, as_op
+from kernelmill.dtypes import DType, StructType, can_store, promotion
+from kernelmill.errors import ArgumentError, DTypeError, ShapeError
+from kernelmill.runtime.backend import Grid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kernelmill.algorithms.layout import Access
+    from kernelmill.compiler.op import Specialized
+    from kernelmill.runtime.backend import Backend, KernelSource
+
+__all__ = ["ScanOptions", "ScanRequest", "prepare_scan", "scan_request"]
+
+_WARP = 32
+_BULK = 16
+_MOST_RANK = 8
+
+
+class ScanOptions(NamedTuple):
+    """The options of a call."""
+
+    init: Any
+    axis: int | None
+    dtype: Any
+    determinism: Determinism
+
+
+@dataclass(frozen=True, slots=True)
+class ScanRequest:
+    """What is asked for, apart from the arrays."""
+
+    op: Op
+    exclusive: bool
+    options: ScanOptions
+
+    @property
+    def name(self) -> str:
+        """What texts call it."""
+        return f"{'exclusive' if self.exclusive else 'inclusive'}_scan"
+
+
+def scan_request(
+    op: Op | Callable[..., Any], options: ScanOptions, *, exclusive: bool
+) -> ScanRequest:
+    """Check what can be checked without the arrays."""
+    check_determinism(options.determinism)
+    if isinstance(op, tuple):
+        raise ArgumentError(
+            "`op` is a tuple; a scan takes one operator",
+            hint="an operator on a struct carries several values: km.struct",
+        )
+    return ScanRequest(as_op(op), exclusive, options)
+
+
+def prepare_scan(request: ScanRequest, inputs: tuple[Any, ...], out: Any) -> Bound:
+    """Check the arguments of a call and bind them to a kernel."""
+    if len(inputs) != 1 or type(inputs[0]) is tuple:
+        raise ArgumentError(
+            f"a scan takes one array, got {len(inputs[0] if len(inputs) == 1 else inputs)}"
+        )
+    call = moved(inputs, out, "x")
+    (x,) = arguments_of(call.inputs, "x")
+    backend_of((x,), "scan")
+    with promotion(rules_of((x,))):
+        bound = _bind(request, x, call.out)
+    return replace(bound, finish=call.back) if call.returns else bound
+
+
+# ----------------------------------------------------------------------------- the value before
+
+
+@dataclass(frozen=True, slots=True)
+class _Seed:
+    """The value before the first: of the host, as captured scalars, or an array of a device."""
+
+    part: Program | None = None
+    scalars: bytes = b""
+    operand: Argument | None = None
+
+
+def _host_init(init: Any, x: Argument) -> tuple[Any, Argument | None]:
+    """Return `init` as a number or a record, or as an argument where it is on a device."""
+    if init is None or isinstance(init, np.generic) or not hasattr(init, "shape"):
+        return init, None
+    given = argument(
+        init, "init", on_cuda=x.view.place is not None and not isinstance(init, np.ndarray)
+    )
+    if given.view.shape != ():
+        raise ShapeError(
+            f"`init` has shape {given.view.shape}; expected: a number or an array of no dimensions"
+        )
+    if given.view.place is None:
+        return np.asarray(init)[()], None
+    if given.view.place != x.view.place:
+        raise ArgumentError(f"`init` is on {given.view.place}, `x` on {x.view.place}")
+    return None, given
+
+
+def _seed_of(request: ScanRequest, fold: Fold, operand: Argument | None) -> _Seed:
+    if operand is not None:
+        type_ = operand.view.dtype
+        if type_ != fold.accumulator and not can_store(type_, fold.accumulator):
+            raise DTypeError(
+                f"`init` is {type_}, the scan accumulates in {fold.accumulator}: "
+                "not of the same kind",
+                hint="convert it, or pass another `dtype=`",
+            )
+        builder = FunctionBuilder("start", [("init", type_)])
+        value = builder.param(0)
+        builder.return_(value if type_ == fold.accumulator else convert(value, fold.accumulator))
+        return _Seed(Program((builder.finish(),), ()), b"", operand)
+    if fold.init is None and not request.exclusive:
+        return _Seed()
+    if fold.init is None and fold.op.identity_for(fold.accumulator) is None:
+        raise ArgumentError(
+            f"exclusive_scan with {fold.op.name}, which has no identity, has no first element",
+            hint="pass `init=`, or declare one: `km.op(f, identity=...)`",
+        )
+    if fold.init is None and isinstance(fold.accumulator, DType):
+        identity: Any = fold.op.identity_for(fold.accumulator)
+        builder = FunctionBuilder("start", [])
+        builder.return_(convert(builder.const(identity), fold.accumulator))
+        return _Seed(Program((builder.finish(),), ()))
+    program, scalars = fold.constant(fold.accumulator)
+    return _Seed(program, scalars)
+
+
+# ----------------------------------------------------------------------------- binding
+
+
+def _bind(request: ScanRequest, x: Argument, out: Any) -> Bound:
+    shape = x.view.shape
+    axis = _axis(request, shape)
+    init, on_device = _host_init(request.options.init, x)
+    fold = _fold(request, x, init, on_device)
+    seed = _seed_of(request, fold, on_device)
+    stored = _stored(request, fold, x, out)
+    (output,), result = outputs_of(out, (stored,), shape, (x,), exact=True)
+    x = x.apart_from((output,))
+    loops = _loops(shape, axis, (x, output))
+    work = _Work(request, fold, seed, x, output, loops)
+    built, grid, alignment = _built(work)
+    operands = (x, *(() if seed.operand is None else (seed.operand,)), output)
+    zero = (0,) * len(loops.shape)
+    strides = (loops.strides[0], *(() if seed.operand is None else (zero,)), loops.strides[1])
+    return Bound(
+        built=built,
+        functions=(request.op.function,),
+        shape=loops.shape,
+        views=tuple(a.view for a in operands),
+        strides=strides,
+        elements=x.view.size,
+        workspace=0,
+        result=result,
+        tail=aligned(seed.scalars),
+        grid=grid,
+        alignment=alignment,
+    )
+
+
+def _axis(request: ScanRequest, shape: tuple[int, ...]) -> int:
+    axis, rank = request.options.axis, len(shape)
+    if rank == 0 or (axis is None and rank > 1):
+        raise ShapeError(
+            f"`x` has {rank} dimensions; {request.name} without `axis` takes one",
+            hint="pass `axis=`, or `x.reshape(-1)`",
+        )
+    if axis is None:
+        return 0
+    if not isinstance(axis, (int, np.integer)) or isinstance(axis, bool):
+        raise ArgumentError(f"`axis` is {axis!r}; expected: one integer")
+    if not -rank <= axis < rank:
+        raise ShapeError(f"`axis` is {axis}; `x` has {rank} dimensions")
+    return int(axis) % rank
+
+
+def _fold(request: ScanRequest, x: Argument, init: Any, on_device: Argument | None) -> Fold:
+    """Return the types of the scan."""
+    for_types = init
+    if on_device is not None and isinstance(on_device.view.dtype, DType):
+        for_types = np.zeros((), on_device.view.dtype.to_numpy())[()]
+    fold = plan_fold(request.op, x.view.dtype, for_types, request.options.dtype)
+    return replace(fold, init=init)
+
+
+def _stored(request: ScanRequest, fold: Fold, x: Argument, out: Any) -> DType | StructType:
+    """Return the element type to store: the fold's own, or that of `out`."""
+    if out is None:
+        return fold.out
+    given = given_outputs(out, (x,))
+    if len(given) != 1:
+        raise ArgumentError(f"`out` has {len(given)} arrays; {request.name} has one result")
+    dtype = given[0].view.dtype
+    if not can_store(fold.out, dtype):
+        raise DTypeError(
+            f"{fold.op.name} gives {fold.out}, `out` has {dtype}: not of the same kind",
+            hint="pass an `out` of that kind, or `dtype=`",
+        )
+    return dtype
+
+
+@dataclass(frozen=True, slots=True)
+class _Loops:
+    """Extents, the scanned one last, and strides of both arrays."""
+
+    shape: tuple[int, ...]
+    strides: tuple[tuple[int, ...], tuple[int, ...]]
+
+    @property
+    def units(self) -> int:
+        """How many sequences there are."""
+        return math.prod(self.shape[:-1])
+
+
+def _loops(shape: tuple[int, ...], axis: int, arrays: tuple[Argument, Argument]) -> _Loops:
+    """Return the dimensions with the scanned one last and others joined where memory allows."""
+    steps = [a.view.strides for a in arrays]
+    kept: list[tuple[int, int, int]] = []
+    for d, extent in enumerate(shape):
+        if d == axis or extent == 1:
+            continue
+        here = (extent, steps[0][d], steps[1][d])
+        if kept and kept[-1][1:] == (extent * here[1], extent * here[2]):
+            kept[-1] = (kept[-1][0] * extent, *here[1:])
+        else:
+            kept.append(here)
+    kept.append((shape[axis], steps[0][axis], steps[1][axis]))
+    if len(kept) > _MOST_RANK:
+        raise ShapeError(f"`x` has {len(shape)} dimensions; a scan takes up to {_MOST_RANK}")
+    extents, first, second = zip(*kept, strict=True)
+    return _Loops(extents, (first, second))
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """A scan whose kernel is to be built."""
+
+    request: ScanRequest
+    fold: Fold
+    seed: _Seed
+    x: Argument
+    output: Argument
+    loops: _Loops
+
+    @property
+    def backend(self) -> Backend:
+        """Where it runs."""
+        return backend_of((self.x,), "scan")
+
+    @property
+    def tree(self) -> ScanTree:
+        """The tile of values of this type."""
+        return scan_tree(self.fold.accumulator.itemsize)
+
+    def access(self, index: int) -> Access:
+        """Return how the kernel reaches an array."""
+        array = (self.x, self.output)[index]
+        step = self.loops.strides[index][-1]
+        adjacent = step == array.view.dtype.itemsize or self.loops.shape[-1] <= 1
+        return array.access(self.backend.target, "contiguous" if adjacent else "strided")
+
+
+class _Placed(NamedTuple):
+    """How a scan goes through its tiles on a device, the grid, and what addresses must be."""
+
+    way: Way
+    ring: RingPolicy | None
+    grid: Grid
+    alignment: int
+
+
+def _placed(work: _Work) -> _Placed:
+    shape, tree, backend = work.loops.shape, work.tree, work.backend
+    length, units = shape[-1], max(1, work.loops.units)
+    tiles = max(1, -(-length // tree.tile))
+    numbers = (length, units, tiles)
+    if length <= tree.part and units > 1:
+        blocks = -(-units // tree.warps)
+        return _Placed("each", None, Grid(blocks, tree.warps * _WARP, numbers), 1)
+    value = work.fold.accumulator.itemsize
+    records, packed = records_bytes(value, tiles, units)
+    ring = _ring(work, units)
+    if ring is not None:
+        stage = work.tree.tile * max(work.x.view.dtype.itemsize, work.output.view.dtype.itemsize)
+        grid = Grid(
+            min(backend.multiprocessors, tiles),
+            (tree.warps + ring.reducers + RING_ROLES) * _WARP,
+            numbers,
+            parts=records,
+            tickets=4,
+            tagged=not packed,
+            packed=packed,
+            shared=ring.stages * stage,
+        )
+        return _Placed("ring", ring, grid, _BULK)
+    alone = tiles == 1
+    grid = Grid(
+        units * tiles,
+        tree.warps * _WARP,
+        numbers,
+        parts=0 if alone else records,
+        tickets=0 if alone else 1,
+        tagged=not (alone or packed),
+        packed=packed and not alone,
+    )
+    return _Placed("tiles", None, grid, 1)
+
+
+def _ring(work: _Work, units: int) -> RingPolicy | None:
+    """Return how the ring runs this scan; None where it does not."""
+    if units > 1 or {work.access(0), work.access(1)} != {"contiguous"}:
+        return None
+    if any(a.view.ptr % _BULK for a in (work.x, work.output)):
+        return None
+    sizes = [a.view.dtype.itemsize for a in (work.x, work.output)]
+    row = ring_policy("scan", chip_of(work.backend.arch), max(sizes), work.tree.tile)
+    return None if row is None or work.loops.shape[-1] < row.least else row
+
+
+def _built(work: _Work) -> tuple[Built, Grid | None, int]:
+    fold, backend = work.fold, work.backend
+    combine = fold.combine
+    scope = Scope((combine,))
+    taken, made = work.x.view.dtype, work.output.view.dtype
+    placed = _placed(work) if backend.target == "cuda" else None
+    element = element_program([taken], None, [fold])
+    seeded = (len(work.seed.scalars), work.seed.part is not None)
+    at = work.seed.operand.view.dtype if work.seed.operand is not None else None
+    access = (work.access(0), work.access(1))
+    how = None if placed is None else (placed.way, placed.ring)
+    key = (combine, fold.op.name, taken, made, access, seeded, at, work.request.exclusive, how)
+
+    def source() -> KernelSource:
+        parts = ScanText(
+            fold.op.name if WELL_KNOWN.get(fold.op.name) is fold.op else "",
+            (taken, access[0]),
+            (made, access[1]),
+            fold.accumulator,
+            Part(storing(combine.translation.program, [fold.accumulator]), 0),
+            _finish(fold, made),
+            None if element is None else Part(element, 0),
+            None if work.seed.part is None else Part(work.seed.part, scope.size),
+            at,
+            work.tree,
+            work.request.exclusive,
+            scope.size + len(aligned(work.seed.scalars)),
+        )
+        name = f"{work.request.name} {fold.op.name} ({taken} {access[0]}, {made} {access[1]})"
+        if placed is None:
+            return host_scan_source(name, parts)
+        if placed.ring is None:
+            return cuda_scan_source(name, parts, placed.way)
+        ring = placed.ring
+        return cuda_scan_source(name, parts, placed.way, stages=ring.stages, reducers=ring.reducers)
+
+    built = build(
+        key,
+        "scan",
+        scope,
+        Cost(taken.itemsize + made.itemsize, 3 * count_flops(combine.translation.program)),
+        source,
+        backend=backend,
+        nature=("scan", *key[:-1]) if placed else None,
+    )
+    return built, placed.grid if placed else None, placed.alignment if placed else 1
+
+
+def _finish(fold: Fold, made: DType | StructType) -> Program:
+    """Return the program from a value to what is stored."""
+    return replace(fold, init=None).finish(made)
