@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from kernelmill.cli_parts import JSON, Verb, print_json
+from kernelmill.cli_parts import JSON, Verb, print_json, print_lines
 
 __all__ = ["VERBS"]
 
@@ -23,6 +23,38 @@ PROJECT: Final[Callable[[Any], Any]] = click.option(  # Any: a decorator of any 
     show_default=True,
     help="The directory with build.toml.",
 )
+
+
+# ----------------------------------------------------------------------------- kernelmill new
+
+
+@click.command(cls=Verb)
+@click.argument("name")
+@click.option(
+    "--framework",
+    type=click.Choice(["torch", "classic", "tvm-ffi", "noarch"]),
+    default="torch",
+    show_default=True,
+    help="torch: its stable ABI, one build for all versions; classic: one for each; tvm-ffi: for "
+    "every framework with DLPack; noarch: Python alone.",
+)
+@click.option("--backends", default="cpu,cuda", show_default=True, help="Separated by commas.")
+@click.option("--license", "licence", default="Apache-2.0", show_default=True)
+@click.option(
+    "--directory", type=click.Path(file_okay=False), help="Where; ./NAME unless it is given."
+)
+def new(*, name: str, framework: str, backends: str, licence: str, directory: str | None) -> None:
+    """Write a kernel project that builds, passes its tests and is ready to be changed."""
+    from pathlib import Path
+
+    from kernelmill.package.scaffold import plan, write
+
+    chosen = tuple(part.strip() for part in backends.split(",") if part.strip())
+    made = plan(name, framework=framework, backends=chosen, licence=licence)
+    place = Path(directory or name)
+    write(made, place)
+    print_lines(str(place / path) for path, _ in made.files)
+    click.echo(f"\nnext: cd {place} && kernelmill build && kernelmill test", err=True)
 
 
 # ----------------------------------------------------------------------------- kernelmill migrate
@@ -58,4 +90,28 @@ def migrate(*, project: str, licence: str, dry_run: bool, as_json: bool) -> None
         click.echo(f"{path} {'would be' if dry_run else 'was'} brought to edition 5", err=True)
 
 
-VERBS: Final[tuple[click.Command, ...]] = (migrate,)
+# ----------------------------------------------------------------------------- kernelmill clean
+
+
+@click.command(cls=Verb)
+@PROJECT
+@click.option("--dry-run", is_flag=True, help="Show what would be removed.")
+def clean(*, project: str, dry_run: bool) -> None:
+    """Remove what was built and generated; sources and the cache stay."""
+    from pathlib import Path
+
+    from kernelmill.package.clean import made_files, remove
+    from kernelmill.package.manifest import read_manifest
+
+    root = Path(project)
+    read_manifest(root)  # nothing is removed from a directory that is no project
+    for made in made_files(root):
+        if made.kept:
+            click.echo(f"warning: {made.path} was kept: {made.kept}", err=True)
+            continue
+        if not dry_run:
+            remove(made)
+        click.echo(f"{'would remove' if dry_run else 'removed'} {made.path}")
+
+
+VERBS: Final[tuple[click.Command, ...]] = (new, migrate, clean)

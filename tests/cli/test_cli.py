@@ -25,7 +25,9 @@ VERBS = (
     "kernelmill cache clear",
     "kernelmill demo",
     "kernelmill run",
+    "kernelmill new",
     "kernelmill migrate",
+    "kernelmill clean",
 )
 
 
