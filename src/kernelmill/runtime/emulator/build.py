@@ -31,8 +31,10 @@ __all__ = ["Built", "Request", "build_program", "build_runtime", "load_runtime"]
 
 _TARGET: Final = "emulator"
 # -O2: kernels are tested here, not timed. Integers wrap as on the chip, also where C++ leaves it
-# open. The runtime's functions are found when the library is loaded.
+# open. Without -ftrapping-math g++ >= 12 makes a rounding of floats of `(float)(int)x`, which gives
+# -0 for -0.5. The runtime's functions are found when the library is loaded.
 _KERNEL_FLAGS: Final = (
+    "-ftrapping-math",
     "-O2",
     "-fwrapv",
     "-fexceptions",
@@ -41,8 +43,12 @@ _KERNEL_FLAGS: Final = (
     "-Wno-attributes",
     "-Wl,-z,undefs",
 )
+# Plain forms are loops over arrays that may overlap, so what is tested before a loop is worth it.
+_VECTOR_FLAGS: Final = ("-fvect-cost-model=dynamic",)
 # A line of the compiler about an entry of `_entries`.
 _ENTRY_LINE: Final = re.compile(r"^kernels:(\d+):\d+: error", re.MULTILINE)
+# The same about a plain form.
+_PLAIN_LINE: Final = re.compile(r"^plain:\d+:\d+: error", re.MULTILINE)
 # A text that says `volatile` calls the runtime at every branch.
 _SPIN_FLAGS: Final = ("-fsanitize-coverage=trace-pc", "-DKM_EMU_SPIN")
 # The loader finds `main` among the symbols of the library.
@@ -198,6 +204,7 @@ def _compile(request: Request, compiler: HostCompiler, march: str, directory: Pa
     others = [_other(path, number, request, include) for number, path in enumerate(request.others)]
     # The flags of kernels keep clang++ from linking a C++ library; host code may need one.
     library = ("-lstdc++",) if request.program and compiler.kind == "clang" else ()
+    vectors = _VECTOR_FLAGS if compiler.kind == "gcc" else ()
     spin = _SPIN_FLAGS if sources.spins and not request.sanitize else ()
 
     def attempt(text: str) -> CompileResult:
@@ -207,11 +214,12 @@ def _compile(request: Request, compiler: HostCompiler, march: str, directory: Pa
             compiler=compiler,
             march=march,
             include_dirs=(include, HERE.parent, SHIMS),
-            extra=(*map(str, others), *request.flags(), *spin, *library),
+            extra=(*map(str, others), *request.flags(), *spin, *vectors, *library),
         )
 
     numbers = _numbers(sources.kernels, request.expressions)
-    made, text, numbers = _compiled(request, sources.text, numbers, attempt)
+    plain = {} if request.sanitize or request.program or spin else sources.plain
+    made, text, numbers = _compiled(request, sources.text, numbers, plain, attempt)
     if events.active:
         size = made.path.stat().st_size
         events.emit("compile", request.name, device=_TARGET, seconds=made.seconds, bytes=size)
@@ -225,18 +233,25 @@ def _compile(request: Request, compiler: HostCompiler, march: str, directory: Pa
 
 
 def _compiled(
-    request: Request, text: str, numbers: dict[str, int], attempt: Callable[[str], CompileResult]
+    request: Request,
+    text: str,
+    numbers: dict[str, int],
+    plain: Mapping[str, str],
+    attempt: Callable[[str], CompileResult],
 ) -> tuple[CompileResult, str, dict[str, int]]:
     """Compile, without the entries of kernels that the compiler does not see after all.
 
     A kernel may stand in a branch of the preprocessor that is not taken, or be a template behind a
-    macro. One that was asked for by name is not left out.
+    macro. One that was asked for by name is not left out. Plain forms are, when one of them fails.
     """
     while True:
-        lines = (_registered if request.program else _entries)(numbers)
+        lines = _registered(numbers) if request.program else _entries(numbers, plain)
         try:
             return attempt(text + lines), text + lines, numbers
         except CompileError as error:
+            if _PLAIN_LINE.search(error.log):
+                plain = {}
+                continue
             places = {int(line) - 1 for line in _ENTRY_LINE.findall(error.log)}
             unseen = {name for place, name in enumerate(numbers) if place in places}
             if not unseen - set(request.expressions):
@@ -282,9 +297,13 @@ def _numbers(kernels: Sequence[KernelName], expressions: Sequence[str]) -> dict[
     return {name: number for number, name in enumerate(dict.fromkeys([*names, *wanted]))}
 
 
-def _entries(numbers: Mapping[str, int]) -> str:
-    lines = [f"KM_EMU_KERNEL({number}, {name})\n" for name, number in numbers.items()]
-    return "".join(['#line 1 "kernels"\n', *lines])
+def _entries(numbers: Mapping[str, int], plain: Mapping[str, str]) -> str:
+    forms = [f"{plain[name]}\n" for name in numbers if name in plain]
+    lines = [
+        f"KM_EMU_KERNEL({number}, {name}{', km_emu_plain_' + name if name in plain else ''})\n"
+        for name, number in numbers.items()
+    ]
+    return "".join(['#line 1 "plain"\n', *forms, '#line 1 "kernels"\n', *lines])
 
 
 def _registered(numbers: Mapping[str, int]) -> str:

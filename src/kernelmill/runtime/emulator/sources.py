@@ -12,6 +12,7 @@ from functools import cache as once
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kernelmill.runtime.emulator.plain import plain_forms
 from kernelmill.runtime.emulator.rewrite import kernel_macros, rewrite
 
 if TYPE_CHECKING:
@@ -44,13 +45,14 @@ class Sources:
     """What the compiler gets: the text with its prelude, and files by the names they have there.
 
     `kernels` are those that the files define, templates among them; `spins` says whether plain
-    memory is waited for, `volatile`.
+    memory is waited for, `volatile`; `plain` has the plain forms of kernels, see `plain.py`.
     """
 
     text: str
     files: Mapping[str, str]
     kernels: tuple[KernelName, ...]
     spins: bool
+    plain: Mapping[str, str]
 
 
 @once
@@ -119,7 +121,8 @@ def gather(
     prelude += ['#include "emulator/host_api.hpp"\n'] if host or program else []
     whole = "".join([*prelude, f'#line 1 "{name}"\n', main.text, "\n"])
     spins = main.spins or any(made.spins for made in rewritten)
-    return Sources(whole, files, tuple(dict.fromkeys(kernels)), spins)
+    plain = plain_forms(text, [*prelude, *reached.texts.values()])
+    return Sources(whole, files, tuple(dict.fromkeys(kernels)), spins, plain)
 
 
 class _Reached:

@@ -140,18 +140,44 @@ KM_EMU_INLINE void run_threads(F& mine) {
 #endif
 }
 
+// The threads of a block in a loop of plain counters, which a compiler can vectorise: for kernels whose threads have nothing to
+// do with each other, in a form that is told where it is.
+template <class F>
+KM_EMU_INLINE void run_plain(const F& mine) {
+  const uint3 block = blockIdx;
+  const dim3 size = blockDim, grid = gridDim;
+  for (u32 z = 0; z < size.z; z++)
+    for (u32 y = 0; y < size.y; y++)
+      for (u32 x = 0; x < size.x; x++) mine(uint3{x, y, z}, block, size, grid);
+}
+
 inline void* anchor() {
   static thread_local u64 place;
   return &place;
 }
 
-template <class F>
-void start(Launch& launch, F call) {
+struct NoPlainForm {};
+
+// Starts a kernel by a closure that is what one thread does; `P` is its plain form, if it has one.
+template <class F, class P = NoPlainForm>
+void start(Launch& launch, F call, P plain = P()) {
+  struct Both {
+    F call;
+    P plain;
+  } both = {call, plain};
   Body body;
-  body.closure = &call;
+  body.closure = &both;
   body.anchor = anchor;
   body.loop = [](void* closure) {
-    F mine(*(F*)closure);  // a copy that nothing can alias: the arguments stay in registers
+#if !defined(KM_EMU_SPIN) && !defined(KM_EMU_SANITIZER)
+    if constexpr (!__is_same(P, NoPlainForm)) {
+      if (!km_emu_here.slow) {
+        const P mine(((Both*)closure)->plain);
+        return run_plain(mine);
+      }
+    }
+#endif
+    F mine(((Both*)closure)->call);  // a copy that nothing can alias: the arguments stay in registers
 #ifdef KM_EMU_SPIN
     // The text says `volatile`, so it may spin on plain memory: it gives way now and then, but only inside the kernel.
     auto watched = [&mine] {
@@ -220,9 +246,10 @@ template <class T> struct described<T*> {
   static constexpr Parameter value = {pointer, 8, kind_of<type>::value, size_of<type>::value, bare<T>::constant};
 };
 
-template <auto kernel> struct Entry;
-template <class... P, void (*kernel)(P...)>
-struct Entry<kernel> {
+// `plain` is the kernel in its plain form, or null.
+template <auto kernel, auto plain = nullptr> struct Entry;
+template <class... P, void (*kernel)(P...), auto plain>
+struct Entry<kernel, plain> {
   static constexpr int count = (int)sizeof...(P);
   static constexpr Parameter parameters[count + 1] = {described<typename bare<P>::type>::value..., {0, 0, 0, 0, 0}};
   template <int... I> struct Indices {};
@@ -233,14 +260,21 @@ struct Entry<kernel> {
     run_with(launch, *(typename bare<P>::type*)arguments[I]...);
   }
   static void run_with(Launch* launch, const P&... values) {
-    start(*launch, [values...]() { kernel(values...); });
+    auto call = [values...]() { kernel(values...); };
+    if constexpr (__is_same(decltype(plain), decltype(nullptr))) {
+      start(*launch, call);
+    } else {
+      start(*launch, call, [values...](const uint3& thread, const uint3& block, const dim3& size, const dim3& grid) {
+        plain(thread, block, size, grid, values...);
+      });
+    }
   }
   static void run(Launch* launch, void** arguments) { run(launch, arguments, typename Count<count>::type()); }
 };
 
 }  // namespace km_emu
 
-#define KM_EMU_KERNEL(number, ...)                                                                       \
+#define KM_EMU_KERNEL(number, ...)  /* a kernel, and its plain form if it has one */                     \
   KM_EMU_EXPORT void km_emu_kernel_##number(km_emu::Launch* launch, void** arguments) {                  \
     km_emu::Entry<__VA_ARGS__>::run(launch, arguments);                                                  \
   }                                                                                                      \
