@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kernelmill.package.index import KernelNeed
-    from kernelmill.package.registry import Registry
+    from kernelmill.package.registry import File, Registry
 
 __all__ = ["Catalog"]
 
@@ -35,8 +34,9 @@ class Catalog:
     preferred: Mapping[str, str] = field(default_factory=dict)
     _versions: dict[str, tuple[Published, ...]] = field(default_factory=dict)
     _described: dict[tuple[str, str, int], Published] = field(default_factory=dict)
+    _files: dict[tuple[str, str], tuple[File, ...]] = field(default_factory=dict)
+    _read: dict[tuple[str, str, str], bytes] = field(default_factory=dict)
     _commits: dict[tuple[str, str], str] = field(default_factory=dict)
-    _guard: threading.Lock = field(default_factory=threading.Lock)
 
     # ------------------------------------------------------------------------- looking ahead
 
@@ -72,7 +72,23 @@ class Catalog:
         key = repo_id, one.commit, one.version.major
         found = self._described.get(key)
         if found is None:
-            found = self._described[key] = describe(self.registry, repo_id, one)
+            found = self._described[key] = describe(self, repo_id, one)
+        return found
+
+    def files(self, repo_id: str, commit: str) -> tuple[File, ...]:
+        """Return the files of a commit."""
+        key = repo_id, commit
+        found = self._files.get(key)
+        if found is None:
+            found = self._files[key] = self.registry.files(repo_id, commit)
+        return found
+
+    def read(self, repo_id: str, commit: str, path: str) -> bytes:
+        """Return the bytes of a small file."""
+        key = repo_id, commit, path
+        found = self._read.get(key)
+        if found is None:
+            found = self._read[key] = self.registry.read(repo_id, commit, path)
         return found
 
     def needs(self, repo_id: str, one: Published) -> Needs:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kernelmill.errors import MissingExtraError, ResolutionError
 from kernelmill.package.catalog import Catalog
 from kernelmill.package.index import KernelNeed
-from kernelmill.package.wanted import PythonNeed, joined, satisfiable
+from kernelmill.package.wanted import PythonNeed, Wanted, joined, satisfiable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -69,7 +69,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """A kernel at the version that was chosen, and the slots that its own needs led to.
+    """A kernel at the version that was chosen; slot → what it needs there.
 
     A slot is the repository, or `repository@N` where several major versions live side by side.
     """
@@ -77,7 +77,7 @@ class Pin:
     slot: str
     repo_id: str
     published: Published
-    leads_to: tuple[str, ...] = ()
+    leads_to: Mapping[str, KernelNeed] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,11 +267,22 @@ def _resolution(result: Any, provider: _Provider, asked: Sequence[_Asked]) -> Re
             continue
         found = provider.known.described(candidate.repo_id, candidate.published)
         needs = provider.known.needs(candidate.repo_id, candidate.published)
-        leads = {provider.asked(need).slot for need in needs.kernels}
-        pins.append(Pin(slot, candidate.repo_id, found, tuple(sorted(leads))))
-    _refuse_circles({pin.slot: pin.leads_to for pin in pins})
+        leads: dict[str, KernelNeed] = {}
+        for need in needs.kernels:
+            place = provider.asked(need).slot
+            leads[place] = _both(leads[place], need) if place in leads else need
+        pins.append(Pin(slot, candidate.repo_id, found, dict(sorted(leads.items()))))
+    _refuse_circles({pin.slot: tuple(pin.leads_to) for pin in pins})
     roots = sorted({one.slot for one in asked if isinstance(one.need, KernelNeed)})
     return Resolution(tuple(pins), tuple(roots), joined(python))
+
+
+def _both(one: KernelNeed, other: KernelNeed) -> KernelNeed:
+    """Return what two variants ask of one kernel: both ranges, else the stricter of the two."""
+    if one.wanted.range and other.wanted.range:
+        joined_range = f"{one.wanted.range},{other.wanted.range}"
+        return KernelNeed(one.repo_id, Wanted.parse(joined_range))
+    return max(one, other, key=lambda need: (bool(need.wanted.revision), str(need)))
 
 
 def _refuse_circles(edges: Mapping[str, Sequence[str]]) -> None:

@@ -9,7 +9,7 @@ verified is decided elsewhere.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from kernelmill.errors import NotPublishedError, PackageError
 from kernelmill.package.choice import Choice, choose
@@ -48,6 +48,16 @@ __all__ = [
 ]
 
 BUILD: Final = "build"
+
+
+class Readable(Protocol):
+    """What a description asks of a registry; `Catalog` offers it too, and remembers."""
+
+    def files(self, repo_id: str, commit: str) -> tuple[File, ...]:
+        """Return the files of a commit."""
+
+    def read(self, repo_id: str, commit: str, path: str) -> bytes:
+        """Return the bytes of a small file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +136,7 @@ def published(
         lambda: _index(registry, repo_id),
         lambda: registry.refs(repo_id),
     )
-    return _merge(_of_index(found) if found else (), _of_refs(heads))
+    return _merge(_of_index(found) if found else (), _of_refs(heads), repo_id)
 
 
 def _index(registry: Registry, repo_id: str) -> Index | None:
@@ -171,13 +181,23 @@ def _of_refs(refs: Refs) -> tuple[Published, ...]:
     return _ordered(made.values())
 
 
-def _merge(indexed: Iterable[Published], heads: Iterable[Published]) -> tuple[Published, ...]:
-    """Join what the index says with where the branches stand now; commits decide."""
+def _merge(
+    indexed: Iterable[Published], heads: Iterable[Published], repo_id: str
+) -> tuple[Published, ...]:
+    """Join what the index says with where branches and tags stand now; commits decide."""
     merged = {(one.commit, one.version.major): replace(one, branch="") for one in indexed}
+    said = {one.version: one.commit for one in merged.values()}
     for head in heads:
         key = (head.commit, head.version.major)
         known = merged.get(key)
         merged[key] = replace(known, branch=head.branch, tag=head.tag) if known else head
+        other = said.get(head.version, head.commit) if head.tag and not known else head.commit
+        if other != head.commit:
+            raise PackageError(
+                f"{repo_id}: the tag {head.tag} stands at {head.commit}; the index on main says "
+                f"that {head.version} is {other}",
+                hint="a tag does not move; ask the publisher which of the two is meant",
+            )
     return _ordered(merged.values())
 
 
@@ -207,7 +227,7 @@ def variant_files(files: Iterable[File]) -> dict[str, dict[str, File]]:
     return dict(sorted(found.items()))
 
 
-def describe(registry: Registry, repo_id: str, one: Published) -> Published:
+def describe(registry: Readable, repo_id: str, one: Published) -> Published:
     """Return a version with its variants, dependencies and exact number, read from its metadata.
 
     Raises
