@@ -51,8 +51,16 @@ _TREES: Final = {
 _PARTS: Final = {
     "torch": ("torch/include/", "torch/version.py"),
     "apache-tvm-ffi": ("tvm_ffi/include/",),
+    "nvidia-cutlass": (
+        "cutlass_library/source/include/",
+        "cutlass_library/source/tools/util/include/",
+    ),
 }
-_MODULES: Final = {"torch": "torch", "apache-tvm-ffi": "tvm_ffi"}
+_MODULES: Final = {
+    "torch": "torch",
+    "apache-tvm-ffi": "tvm_ffi",
+    "nvidia-cutlass": "cutlass_library",
+}
 # The headers are the same for each Python; one tag is preferred so that everyone names one wheel.
 _PYTHONS: Final = ("cp311", "cp312", "cp310", r"cp3\d+")
 
@@ -131,6 +139,8 @@ def _newest(project: str, version_: str) -> str:
 
 def _wheel(project: str, release: str) -> WheelFile:
     stem = f"{re.escape(project.replace('-', '_'))}-{re.escape(release)}"
+    if project == "nvidia-cutlass":
+        return default_index().find(project, rf"{stem}-py3-none-any\.whl")
     tail = rf"-[^-]+-[^-]*manylinux[^-]*_{platform.machine()}\.whl"
     names = [file.name for file in default_index().files(project)]
     for python in _PYTHONS:

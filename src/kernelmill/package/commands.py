@@ -1,0 +1,166 @@
+"""Runs the commands of a build and keeps their log. Which commands, others decide.
+
+Every command runs in the project's directory, with an environment that is the same on each machine,
+and a temporary directory of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from threading import Event, Lock
+from typing import TYPE_CHECKING, Final
+
+from kernelmill.errors import CompileError, ToolchainError
+from kernelmill.package.cuda12 import HINT, commands
+from kernelmill.toolchain.run import RunResult, clean_environment, run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from kernelmill.package.objects import Unit
+
+__all__ = ["Cancelled", "Commands"]
+
+# The largest templates take minutes an architecture; a compiler that hangs ends some time.
+_LIMIT: Final = 3600.0
+_MANY_LINES: Final = 400
+
+
+class Cancelled(Exception):  # noqa: N818 - no error: somebody asked for the end
+    """The build was ended before this command was."""
+
+
+@dataclass(slots=True)
+class Commands:
+    """Runs commands for one variant.
+
+    Parameters
+    ----------
+    root
+        The project's directory.
+    work
+        A temporary directory.
+    threads
+        How many architectures nvcc compiles at once.
+    cancel
+        Set when the build is to end.
+    lines
+        The log: each command with its time and its output.
+    """
+
+    root: Path
+    work: Path
+    threads: int = 1
+    cancel: Event = field(default_factory=Event)
+    lines: list[str] = field(default_factory=list)
+    _lock: Lock = field(default_factory=Lock)
+    _serial: itertools.count[int] = field(default_factory=itertools.count)
+
+    def run(self, words: Sequence[str], what: str, *, hint: str = "") -> RunResult:
+        """Run one command.
+
+        Raises
+        ------
+        CompileError
+            It fails; `log` is its own output.
+        Cancelled
+            The build is to end.
+        """
+        environment = clean_environment(SOURCE_DATE_EPOCH="0", TMPDIR=str(self.work))
+        try:
+            done = run(
+                words, timeout=_LIMIT, cwd=self.root, environment=environment, cancel=self.cancel
+            )
+        except OSError as error:
+            raise ToolchainError(f"{words[0]} cannot be run: {error.strerror}") from error
+        self._note(done)
+        if done.outcome == "cancelled":
+            raise Cancelled
+        if not done.ok:
+            raise CompileError(f"{what} {_ending(done)}", log=_first_lines(done.output), hint=hint)
+        return done
+
+    def _note(self, done: RunResult) -> None:
+        text = f"[{done.seconds:7.2f} s] {shlex.join(done.command)}\n{done.output}"
+        with self._lock:
+            self.lines.append(text.rstrip("\n"))
+
+    # ------------------------------------------------------------------------- compilation
+
+    def compile_unit(self, unit: Unit, out: Path, headers: Path) -> str:
+        """Compile a unit to `out`, write what it read to `headers`; return what was said."""
+        what = f"{unit.source} was not compiled:"
+        if unit.by_nvrtc:
+            return self._compile_by_nvrtc(unit, out, headers, what)
+        threads = [f"--threads={self.threads}"] if unit.cuda else []
+        listing = ["-MD", "-MF", str(headers)]
+        words = [*unit.command, *threads, *listing, "-c", unit.source, "-o", str(out)]
+        return self.run(words, what).output
+
+    def _compile_by_nvrtc(self, unit: Unit, out: Path, headers: Path, what: str) -> str:
+        assert unit.cuda is not None
+        place = self.work / f"cuda12-{next(self._serial)}"
+        place.mkdir()
+        programs, flags = _split(unit.command)
+        steps = commands(
+            unit.source, place, out, cuda=unit.cuda, host=programs, flags=flags,
+            device_flags=unit.device_flags, archs=unit.archs,
+        )  # fmt: skip
+        first = steps[0].words
+        listing = ["-MD", "-MF", str(headers), "-MT", str(out)]
+        said = [self.run([*first[:-3], *listing, *first[-3:]], what).output]
+        device = [step for step in steps if step.device]
+        for step in steps[1:]:
+            if step is device[0]:
+                with ThreadPoolExecutor(self.threads) as pool:
+                    logs = pool.map(lambda s: self.run(s.words, what, hint=HINT).output, device)
+                    said += list(logs)
+            elif step.edit is not None:
+                step.edit()
+            elif not step.device:
+                said.append(self.run(step.words, what).output)
+        return "".join(said)
+
+    def preprocess(self, unit: Unit) -> bytes:
+        """Return the text that the compiler sees, for each architecture if there are several."""
+        what = f"{unit.source} was not preprocessed:"
+        number = next(self._serial)
+
+        def text(words: Sequence[str], index: int) -> bytes:
+            out = self.work / f"text-{number}-{index}"
+            self.run([*words, "-E", unit.source, "-o", str(out)], what)
+            return out.read_bytes()
+
+        if unit.cuda is None:
+            return text([*unit.command, "-P"], 0)
+        base = [word for word in unit.command if not word.startswith("-gencode=")]
+        with ThreadPoolExecutor(self.threads) as pool:
+            ways = [[*base, f"-gencode=arch=compute_{a.sm},code=sm_{a.sm}"] for a in unit.archs]
+            return b"\0".join(pool.map(text, ways, range(len(ways))))
+
+
+def _split(command: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Divide the host compiler's own words from the flags; the first flag is the standard."""
+    at = next(i for i, word in enumerate(command) if word.startswith("-std="))
+    return list(command[:at]), list(command[at:])
+
+
+def _ending(done: RunResult) -> str:
+    if done.outcome == "timeout":
+        return f"it took longer than {_LIMIT:g} s"
+    if done.outcome == "flooded":
+        return "the compiler did not stop printing"
+    if done.returncode < 0:
+        return f"the compiler was ended by signal {-done.returncode}"
+    return "the compiler reports"
+
+
+def _first_lines(output: str) -> str:
+    lines = output.splitlines()
+    left = len(lines) - _MANY_LINES
+    more = [f"... {left} more lines in the log of the build"] if left > 0 else []
+    return "\n".join([*lines[:_MANY_LINES], *more])

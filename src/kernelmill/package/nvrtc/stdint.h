@@ -1,0 +1,3 @@
+// The integer types of <stdint.h>, which NVRTC does not have.
+#pragma once
+#include <cstdint>
