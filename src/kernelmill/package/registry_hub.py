@@ -7,15 +7,19 @@ was asked.
 from __future__ import annotations
 
 import contextlib
+import errno
+import functools
 import re
 import shutil
 import threading
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from kernelmill.errors import (
     IntegrityError,
+    KernelmillError,
     MissingExtraError,
     NotPublishedError,
     RegistryError,
@@ -36,7 +40,7 @@ from kernelmill.package.registry_files import blob_id
 from kernelmill.package.wanted import check_repo_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 __all__ = ["HUB", "HubRegistry"]
 
@@ -44,6 +48,11 @@ HUB: Final = "https://huggingface.co"
 _KERNEL: Final = "kernel"
 _WHOLE: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}", re.ASCII)
 _SHORT: Final = re.compile(r"[0-9a-f]{7,39}", re.ASCII)
+TURNS: Final = 3
+_T = TypeVar("_T")
+_PAUSE: Final = 0.1
+_AGAIN: Final = frozenset({429, 500, 502, 503, 504})
+_DISK: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.EIO})
 _STATUS: Final = {
     401: "the token is missing or not accepted",
     403: "the token may not do that; publishing a kernel repository needs approval by the Hub",
@@ -85,8 +94,10 @@ class HubRegistry:
     def refs(self, repo_id: str) -> Refs:
         """See `Registry`."""
         check_repo_id(repo_id)
-        with self._asking(f"branches and tags of {repo_id}"):
-            found = self._api.list_repo_refs(repo_id, repo_type=_KERNEL)
+        found = self._ask(
+            f"branches and tags of {repo_id}",
+            lambda: self._api.list_repo_refs(repo_id, repo_type=_KERNEL),
+        )
         return Refs(
             tuple(self._ref(repo_id, row) for row in found.branches),
             tuple(self._ref(repo_id, row) for row in found.tags),
@@ -107,59 +118,90 @@ class HubRegistry:
     def _commits(self, repo_id: str, refs: Refs) -> Iterator[str]:
         """Yield the commits of all branches: one short id must fit one of them only."""
         for ref in refs.branches:
-            with self._asking(f"commits of {repo_id}, {ref.name}"):
-                rows = self._api.list_repo_commits(
-                    repo_id, repo_type=_KERNEL, revision=f"refs/heads/{ref.name}"
-                )
+            revision = f"refs/heads/{ref.name}"
+            ask = functools.partial(
+                self._api.list_repo_commits, repo_id, repo_type=_KERNEL, revision=revision
+            )
+            rows = self._ask(f"commits of {repo_id}, {ref.name}", ask)
             yield from (check_commit_id(row.commit_id, asked=repo_id) for row in rows)
 
     def files(self, repo_id: str, commit: str) -> tuple[File, ...]:
         """See `Registry`."""
         check_repo_id(repo_id)
-        found: list[File] = []
-        with self._asking(f"files of {repo_id} at {commit[:12]}"):
-            rows = self._api.list_repo_tree(
-                repo_id, repo_type=_KERNEL, revision=commit, recursive=True
-            )
-            for row in rows:
-                if hasattr(row, "blob_id"):
-                    found.append(_file(row))
-                if len(found) > MOST_FILES:
-                    raise RegistryError(f"{repo_id} in {self.url} has over {MOST_FILES:,} files")
+        found = self._ask(
+            f"files of {repo_id} at {commit[:12]}", lambda: self._tree(repo_id, commit)
+        )
         return tuple(sorted(found, key=lambda file: file.path))
 
+    def _tree(self, repo_id: str, commit: str) -> list[File]:
+        found: list[File] = []
+        rows = self._api.list_repo_tree(repo_id, repo_type=_KERNEL, revision=commit, recursive=True)
+        for row in rows:
+            if hasattr(row, "blob_id"):
+                found.append(_file(row))
+            if len(found) > MOST_FILES:
+                raise RegistryError(f"{repo_id} in {self.url} has over {MOST_FILES:,} files")
+        return found
+
     def fetch(self, repo_id: str, commit: str, file: File, target: Path) -> None:
-        """See `Registry`. What a killed download left lies beside `target` and is gone on from."""
+        """See `Registry`. Large files of the Hub itself come by Xet, which resumes by itself."""
+        check_repo_id(repo_id)
+        asked = f"{file.path} of {repo_id} at {commit[:12]}"
+        with _bars.off(self._hub.utils):
+            if file.sha256 and self._is_the_hub():
+                self._ask(asked, lambda: self._fetch_by_xet(repo_id, commit, file, target))
+            else:
+                self._ask(asked, lambda: self._fetch_by_http(repo_id, commit, file, target))
+
+    def _is_the_hub(self) -> bool:
+        return urlsplit(self.url).hostname == urlsplit(HUB).hostname
+
+    def _fetch_by_xet(self, repo_id: str, commit: str, file: File, target: Path) -> None:
         staging = target.with_name(f"{target.name}.hub")
-        with self._asking(f"{file.path} of {repo_id} at {commit[:12]}"), _bars.off(self._hub.utils):
+        try:
             made = self._api.hf_hub_download(
                 repo_id, file.path, repo_type=_KERNEL, revision=commit, local_dir=staging
             )
-        found = Path(made).stat().st_size
-        if found != file.size:
-            Path(made).unlink()
-            raise IntegrityError(
-                f"{self.url}: {file.path} of {repo_id} came with {found:,} bytes; "
-                f"its commit promises {file.size:,}"
+            Path(made).replace(target)
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+
+    def _fetch_by_http(self, repo_id: str, commit: str, file: File, target: Path) -> None:
+        """Go on where a killed download stopped, and never take more than was promised."""
+        have = target.stat().st_size if target.is_file() else 0
+        if have > file.size:
+            target.unlink()
+            have = 0
+        if have == file.size and target.is_file():
+            return
+        with target.open("ab") as out:
+            self._hub.file_download.http_get(
+                self._address(repo_id, commit, file.path),
+                out,
+                resume_size=have,
+                headers=self._headers(),
+                expected_size=file.size,
+                _tqdm_bar=_Count(file, have, self.url),
             )
-        Path(made).replace(target)
-        shutil.rmtree(staging, ignore_errors=True)
+
+    def _address(self, repo_id: str, commit: str, path: str) -> str:
+        made = self._hub.hf_hub_url(
+            repo_id, path, repo_type=_KERNEL, revision=commit, endpoint=self.url
+        )
+        return str(made)
+
+    def _headers(self) -> Any:  # Any: a dictionary of the library's
+        return self._hub.utils.build_hf_headers(token=self._token)
 
     def read(self, repo_id: str, commit: str, path: str, *, limit: int = 32 << 20) -> bytes:
         """See `Registry`."""
         check_repo_id(repo_id)
         safe_path(path)
-        library = self._hub
-        address = library.hf_hub_url(
-            repo_id, path, repo_type=_KERNEL, revision=commit, endpoint=self.url
+        answer = self._ask(
+            f"{path} of {repo_id} at {commit[:12]}",
+            lambda: self._get(self._address(repo_id, commit, path)),
         )
-        headers = library.utils.build_hf_headers(token=self._token)
-        with self._asking(f"{path} of {repo_id} at {commit[:12]}"):
-            answer = library.utils.http_backoff(
-                "GET", address, headers=headers, follow_redirects=True
-            )
-            library.utils.hf_raise_for_status(answer)
-            body: bytes = answer.content
+        body: bytes = answer.content
         if len(body) > limit:
             raise RegistryError(
                 f"{path} of {repo_id} has {len(body):,} bytes; {limit:,} are accepted"
@@ -171,11 +213,24 @@ class HubRegistry:
             )
         return body
 
+    def _get(self, address: str) -> Any:  # Any: a response of the library's HTTP client
+        answer = self._hub.utils.http_backoff(
+            "GET",
+            address,
+            headers=self._headers(),
+            follow_redirects=True,
+            retry_on_status_codes=(),
+            max_retries=0,
+        )
+        self._hub.utils.hf_raise_for_status(answer)
+        return answer
+
     def trusts(self, publisher: str) -> bool | None:
         """See `Registry`. Asked once; users, who have no overview, are not vouched for."""
         if publisher not in self._trusted:
-            with self._asking(f"publisher {publisher}"):
-                self._trusted[publisher] = self._overview(publisher)
+            self._trusted[publisher] = self._ask(
+                f"publisher {publisher}", lambda: self._overview(publisher)
+            )
         return self._trusted[publisher]
 
     def _overview(self, publisher: str) -> bool:
@@ -192,10 +247,12 @@ class HubRegistry:
     def create(self, repo_id: str, *, private: bool = False) -> None:
         """See `Registry`."""
         check_repo_id(repo_id)
-        with self._asking(f"making {repo_id}"):
-            self._api.create_repo(
+        self._ask(
+            f"making {repo_id}",
+            lambda: self._api.create_repo(
                 repo_id, repo_type=_KERNEL, private=private or None, exist_ok=True
-            )
+            ),
+        )
 
     def publish(
         self,
@@ -207,10 +264,24 @@ class HubRegistry:
         parent: str | None = None,
     ) -> Commit:
         """See `Registry`. A new branch begins where `main` stands."""
-        with contextlib.ExitStack() as opened, self._asking(f"pushing to {repo_id}, {branch}"):
+        made = self._ask(
+            f"pushing to {repo_id}, {branch}",
+            lambda: self._push(repo_id, branch, changes, message, parent),
+            turns=1,  # a commit whose answer was lost must not be made twice
+        )
+        return Commit(check_commit_id(made, asked=repo_id), branch)
+
+    def _push(
+        self,
+        repo_id: str,
+        branch: str,
+        changes: Sequence[Add | Delete],
+        message: str,
+        parent: str | None,
+    ) -> str:
+        with contextlib.ExitStack() as opened, _bars.off(self._hub.utils):
             operations = [self._operation(change, opened) for change in changes]
             self._api.create_branch(repo_id, branch=branch, repo_type=_KERNEL, exist_ok=True)
-            opened.enter_context(_bars.off(self._hub.utils))
             made = self._api.create_commit(
                 repo_id,
                 operations,
@@ -219,38 +290,61 @@ class HubRegistry:
                 commit_message=message,
                 parent_commit=parent,
             )
-        return Commit(check_commit_id(str(made.oid), asked=repo_id), branch)
+        return str(made.oid)
 
     def _operation(self, change: Add | Delete, opened: contextlib.ExitStack) -> Any:
         # Any: the library's operations
         if isinstance(change, Delete):
             return self._hub.CommitOperationDelete(change.path, is_folder=False)
         source: Any = change.source
-        if isinstance(source, Path) and urlsplit(self.url).hostname != urlsplit(HUB).hostname:
+        if isinstance(source, Path) and not self._is_the_hub():
             # An open file goes by LFS. Xet, the library's choice for paths, is the Hub's alone.
             source = opened.enter_context(source.open("rb"))
         return self._hub.CommitOperationAdd(change.path, source)
 
     # ------------------------------------------------------------------------- errors
 
-    @contextlib.contextmanager
-    def _asking(self, what: str) -> Iterator[None]:
-        """Turn the library's errors into ours."""
+    def _ask(self, what: str, work: Callable[[], _T], *, turns: int = TURNS) -> _T:
+        """Do something with the library, again where the registry has a moment of weakness."""
+        for turn in range(1, turns + 1):
+            try:
+                return self._ask_once(what, work)
+            except _Weak as weak:
+                if turn == turns:
+                    raise weak.error from weak.error.__cause__
+                time.sleep(_PAUSE * 2**turn)
+        raise AssertionError(turns)
+
+    def _ask_once(self, what: str, work: Callable[[], _T]) -> _T:
+        """Do something with the library, whose errors become ours."""
         errors = self._hub.errors
         try:
-            yield
+            return work()
+        except KernelmillError:
+            raise
         except errors.OfflineModeIsEnabled as error:
             raise RegistryError(
                 f"{what}: HF_HUB_OFFLINE is set, so {self.url} is not asked",
                 hint="unset it, or fetch the kernel where there is a network (`kernelmill sync`)",
             ) from error
         except errors.HfHubHTTPError as error:
-            raise self._said(what, error) from error
+            made = self._said(what, error)
+            made.__cause__ = error
+            if getattr(error.response, "status_code", 0) in _AGAIN:
+                raise _Weak(made) from error
+            raise made from error
         except (errors.HFValidationError, errors.LocalTokenNotFoundError) as error:
             raise RegistryError(f"{what}: {error}") from error
         except _transport_errors() as error:
+            if isinstance(error, OSError) and error.errno in _DISK:
+                raise
             raise RegistryError(
-                f"{what}: {self.url} cannot be reached: {type(error).__name__}: {error}"
+                f"{what}: {self.url} cannot be reached or broke off: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise RegistryError(
+                f"{what}: {self.url} answered what cannot be used: {type(error).__name__}: {error}"
             ) from error
 
     def _said(self, what: str, error: Any) -> RegistryError:  # Any: HfHubHTTPError
@@ -265,6 +359,32 @@ class HubRegistry:
         return kind(f"{what}: {reason} ({self.url}; {status} {said[:300]})", hint=hint)
 
 
+class _Weak(Exception):  # noqa: N818 - travels from one turn to the next
+    """An error that may be gone a moment later."""
+
+    def __init__(self, error: RegistryError) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+class _Count:
+    """Stands where the library would draw a bar: refuses more bytes than were promised."""
+
+    def __init__(self, file: File, have: int, url: str) -> None:
+        self._file = file
+        self._have = have
+        self._url = url
+
+    def update(self, count: int) -> None:
+        """Take notice of some bytes."""
+        self._have += count
+        if self._have > self._file.size:
+            raise IntegrityError(
+                f"{self._url} sends more for {self._file.path} than the {self._file.size:,} bytes "
+                "that its commit promises"
+            )
+
+
 def _file(row: Any) -> File:  # Any: the library's RepoFile
     lfs = row.lfs
     if lfs is None:
@@ -276,6 +396,7 @@ def _library() -> Any:  # Any: a library that resolves its names late
     try:
         import huggingface_hub  # noqa: PLC0415 - a second, and not all registries need it
         import huggingface_hub.errors  # noqa: PLC0415
+        import huggingface_hub.file_download  # noqa: PLC0415
         import huggingface_hub.utils  # noqa: PLC0415
     except ImportError as error:
         raise MissingExtraError(
