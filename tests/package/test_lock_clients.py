@@ -1,0 +1,85 @@
+"""Our locks in the hands of the real `kernels`, through a server: the same bytes, and they load."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from hub_clients import clean, served  # noqa: F401 - fixtures
+from kernelmill.package.dependencies import read_dependencies
+from kernelmill.package.lock_make import make_lock, write_lock
+from kernelmill.package.registry_hub import HubRegistry
+from kernelmill.package.serve import Server
+from published_kernels import new_registry, release
+
+pytestmark = pytest.mark.filterwarnings("ignore:Use .content=:DeprecationWarning")
+kernels = pytest.importorskip("kernels")
+
+INTEGERS = '[tool.kernels.dependencies]\n"org/top" = 1\n"org/base" = 1\n'
+RANGES = '[tool.kernelmill.dependencies]\n"org/top" = ">=1,<2"\n'
+
+
+@pytest.fixture
+def world(served, tmp_path):  # noqa: F811
+    inner = served.service.registry
+    release(inner, "org/base", "1.4.0", needs=[])
+    release(inner, "org/base", "2.0.0")
+    code = "from kernels import get_kernel_dep\nbase = get_kernel_dep('org/base')\n"
+    answer = "def answer():\n    return base.answer()\n"
+    release(
+        inner, "org/top", "1.0.0", needs=[("org/base", 2)], files={"__init__.py": code + answer}
+    )
+    release(
+        inner, "org/top", "1.1.0", needs=[("org/base", 2)], files={"__init__.py": code + answer}
+    )
+    return SimpleNamespace(server=served, inner=inner, hub=HubRegistry(served.endpoint))
+
+
+def make(place, text):
+    place.mkdir()
+    (place / "pyproject.toml").write_text(text)
+    return place
+
+
+def test_the_lock_of_a_project_with_integers_is_theirs(world, tmp_path):
+    from kernels.cli.lock import lock_kernels
+
+    theirs, ours = make(tmp_path / "theirs", INTEGERS), make(tmp_path / "ours", INTEGERS)
+    lock_kernels(SimpleNamespace(project_dir=theirs))
+    write_lock(ours, make_lock(world.hub, read_dependencies(ours)))
+    assert (ours / "kernels.lock").read_bytes() == (theirs / "kernels.lock").read_bytes()
+
+
+def test_what_we_lock_they_download_and_load(world, tmp_path):
+    from kernels.cli.download import download_kernels
+
+    place = make(tmp_path / "project", RANGES)
+    write_lock(place, make_lock(world.hub, read_dependencies(place)))
+    release(world.inner, "org/base", "2.0.1")  # what comes later is not loaded
+    download_kernels(SimpleNamespace(project_dir=place, all_variants=False))
+    world.server.log.requests.clear()
+    kernel = kernels.load_kernel("org/top", lockfile=place / "kernels.lock")
+    assert kernel.answer() == "kernel-base 2.0.0"
+    assert not world.server.log.requests
+    again = kernels.get_locked_kernel("org/top", lockfile=place / "kernels.lock")
+    assert again.answer() == "kernel-base 2.0.0"
+
+
+def test_a_hundred_dependencies_are_locked_in_five_seconds(clean, tmp_path):  # noqa: F811
+    registry = new_registry("memory://locked-in-seconds")
+    rows = []
+    for n in range(100):
+        release(registry, f"org/k{n:02}", "1.0.0")
+        rows.append(f'"org/k{n:02}" = ">=1"')
+    place = make(tmp_path / "project", "[tool.kernelmill.dependencies]\n" + "\n".join(rows))
+    asked = read_dependencies(place)
+    seconds = []
+    with Server(registry) as server:
+        while len(seconds) < 3 and (not seconds or min(seconds) > 5):
+            start = time.perf_counter()
+            made = make_lock(HubRegistry(server.endpoint, token=False), asked)
+            seconds.append(time.perf_counter() - start)
+    assert len(made.lock.kernels) == 100
+    assert min(seconds) <= 5
