@@ -46,7 +46,7 @@ __all__ = ["BUILD", "Built", "Options", "build"]
 _T = TypeVar("_T")
 
 BUILD: Final = "build"
-OWN: Final = ".kernelmill"
+OWN: Final = "build/.kernelmill"
 _WAIT: Final = 3600.0
 _SCHEMA: Final = 1
 
@@ -143,7 +143,7 @@ def build(
     """
     options = options or Options(jobs=get_config().threads())
     state = source_state(project.root)
-    (project.root / OWN).mkdir(exist_ok=True)
+    (project.root / OWN).mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(options.jobs) as units, ThreadPoolExecutor(options.jobs) as pool:
         shared = _Run(project, options, state, ToolchainLock.read(project.root), units)
         if tell is not None:

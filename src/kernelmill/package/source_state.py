@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["MADE", "SourceState", "project_files", "source_state"]
 
 # What a build itself writes into a project does not change the project's state.
-MADE: Final = ("build", "dist", ".kernelmill", "toolchain.lock")
+MADE: Final = ("build", "dist", "toolchain.lock")
 _SKIPPED: Final = frozenset({*MADE, "__pycache__", "node_modules"})
 _SECONDS: Final = 30.0
 _SHORT: Final = 7
