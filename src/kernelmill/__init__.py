@@ -16,10 +16,30 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from kernelmill import iterators as iterators
     from kernelmill.algorithms.capabilities import capabilities
+    from kernelmill.algorithms.histogram import (
+        bincount,
+        histogram,
+        histogram_even,
+        histogram_range,
+    )
+    from kernelmill.algorithms.partition import partition, three_way_partition
     from kernelmill.algorithms.plan import Plan
     from kernelmill.algorithms.reduce import reduce, transform_reduce
     from kernelmill.algorithms.scan import exclusive_scan, inclusive_scan
+    from kernelmill.algorithms.scan_by_key import (
+        exclusive_scan_by_key,
+        inclusive_scan_by_key,
+        reduce_by_key,
+    )
+    from kernelmill.algorithms.search import lower_bound, upper_bound
+    from kernelmill.algorithms.select import select
     from kernelmill.algorithms.transform import transform
+    from kernelmill.algorithms.unique import (
+        run_length_encode,
+        unique,
+        unique_by_key,
+        unique_count,
+    )
     from kernelmill.compiler.functions import (
         clz,
         ctz,
@@ -125,10 +145,30 @@ __version__ = "0.1.0"
 # costs next to nothing.
 _HOMES: Final = {
     "kernelmill.algorithms.capabilities": ("capabilities",),
+    "kernelmill.algorithms.histogram": (
+        "bincount",
+        "histogram",
+        "histogram_even",
+        "histogram_range",
+    ),
+    "kernelmill.algorithms.partition": ("partition", "three_way_partition"),
     "kernelmill.algorithms.plan": ("Plan",),
     "kernelmill.algorithms.reduce": ("reduce", "transform_reduce"),
     "kernelmill.algorithms.scan": ("exclusive_scan", "inclusive_scan"),
+    "kernelmill.algorithms.scan_by_key": (
+        "exclusive_scan_by_key",
+        "inclusive_scan_by_key",
+        "reduce_by_key",
+    ),
+    "kernelmill.algorithms.search": ("lower_bound", "upper_bound"),
+    "kernelmill.algorithms.select": ("select",),
     "kernelmill.algorithms.transform": ("transform",),
+    "kernelmill.algorithms.unique": (
+        "run_length_encode",
+        "unique",
+        "unique_by_key",
+        "unique_count",
+    ),
     "kernelmill.compiler.functions": (
         "clz",
         "ctz",
@@ -259,6 +299,7 @@ __all__ = [
     "atomic",
     "barrier",
     "bfloat16",
+    "bincount",
     "bitwise_and",
     "bitwise_or",
     "bitwise_xor",
@@ -284,6 +325,9 @@ __all__ = [
     "fma",
     "gridDim",
     "grid_range",
+    "histogram",
+    "histogram_even",
+    "histogram_range",
     "inspect",
     "int8",
     "int16",
@@ -295,14 +339,18 @@ __all__ = [
     "local",
     "logical_and",
     "logical_or",
+    "lower_bound",
     "maximum",
     "minimum",
     "multiply",
     "op",
+    "partition",
     "popcount",
     "prepare",
     "reduce",
     "rsqrt",
+    "run_length_encode",
+    "select",
     "set_default_device",
     "shared",
     "static",
@@ -310,6 +358,7 @@ __all__ = [
     "struct",
     "tgamma",
     "threadIdx",
+    "three_way_partition",
     "tile_range",
     "to_device",
     "transform",
@@ -318,6 +367,10 @@ __all__ = [
     "uint16",
     "uint32",
     "uint64",
+    "unique",
+    "unique_by_key",
+    "unique_count",
+    "upper_bound",
     "warp",
 ]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -50,17 +50,29 @@ from kernelmill.errors import ArgumentError, DTypeError, ShapeError
 from kernelmill.runtime.backend import Grid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from kernelmill.algorithms.layout import Access
-    from kernelmill.compiler.op import Specialized
     from kernelmill.runtime.backend import Backend, KernelSource
 
-__all__ = ["ScanOptions", "ScanRequest", "prepare_scan", "scan_request"]
+__all__ = [
+    "ScanOptions",
+    "ScanRequest",
+    "Seed",
+    "finish_of",
+    "fold_of",
+    "init_of",
+    "prepare_scan",
+    "scan_request",
+    "seed_of",
+    "stored_of",
+    "tiles_grid",
+]
 
-_WARP = 32
-_BULK = 16
-_MOST_RANK = 8
+_WARP: Final = 32
+# Bytes that addresses are multiples of where the copy engine takes them.
+_BULK: Final = 16
+_MOST_RANK: Final = 8
 
 
 class ScanOptions(NamedTuple):
@@ -117,7 +129,7 @@ def prepare_scan(request: ScanRequest, inputs: tuple[Any, ...], out: Any) -> Bou
 
 
 @dataclass(frozen=True, slots=True)
-class _Seed:
+class Seed:
     """The value before the first: of the host, as captured scalars, or an array of a device."""
 
     part: Program | None = None
@@ -125,7 +137,7 @@ class _Seed:
     operand: Argument | None = None
 
 
-def _host_init(init: Any, x: Argument) -> tuple[Any, Argument | None]:
+def init_of(init: Any, x: Argument) -> tuple[Any, Argument | None]:
     """Return `init` as a number or a record, or as an argument where it is on a device."""
     if init is None or isinstance(init, np.generic) or not hasattr(init, "shape"):
         return init, None
@@ -143,7 +155,8 @@ def _host_init(init: Any, x: Argument) -> tuple[Any, Argument | None]:
     return None, given
 
 
-def _seed_of(request: ScanRequest, fold: Fold, operand: Argument | None) -> _Seed:
+def seed_of(fold: Fold, operand: Argument | None, *, exclusive: bool) -> Seed:
+    """Return what stands before the first: `init`, for exclusive scans else the identity."""
     if operand is not None:
         type_ = operand.view.dtype
         if type_ != fold.accumulator and not can_store(type_, fold.accumulator):
@@ -155,9 +168,9 @@ def _seed_of(request: ScanRequest, fold: Fold, operand: Argument | None) -> _See
         builder = FunctionBuilder("start", [("init", type_)])
         value = builder.param(0)
         builder.return_(value if type_ == fold.accumulator else convert(value, fold.accumulator))
-        return _Seed(Program((builder.finish(),), ()), b"", operand)
-    if fold.init is None and not request.exclusive:
-        return _Seed()
+        return Seed(Program((builder.finish(),), ()), b"", operand)
+    if fold.init is None and not exclusive:
+        return Seed()
     if fold.init is None and fold.op.identity_for(fold.accumulator) is None:
         raise ArgumentError(
             f"exclusive_scan with {fold.op.name}, which has no identity, has no first element",
@@ -167,9 +180,9 @@ def _seed_of(request: ScanRequest, fold: Fold, operand: Argument | None) -> _See
         identity: Any = fold.op.identity_for(fold.accumulator)
         builder = FunctionBuilder("start", [])
         builder.return_(convert(builder.const(identity), fold.accumulator))
-        return _Seed(Program((builder.finish(),), ()))
+        return Seed(Program((builder.finish(),), ()))
     program, scalars = fold.constant(fold.accumulator)
-    return _Seed(program, scalars)
+    return Seed(program, scalars)
 
 
 # ----------------------------------------------------------------------------- binding
@@ -178,10 +191,10 @@ def _seed_of(request: ScanRequest, fold: Fold, operand: Argument | None) -> _See
 def _bind(request: ScanRequest, x: Argument, out: Any) -> Bound:
     shape = x.view.shape
     axis = _axis(request, shape)
-    init, on_device = _host_init(request.options.init, x)
-    fold = _fold(request, x, init, on_device)
-    seed = _seed_of(request, fold, on_device)
-    stored = _stored(request, fold, x, out)
+    init, on_device = init_of(request.options.init, x)
+    fold = fold_of(request.op, x, init, on_device, request.options.dtype)
+    seed = seed_of(fold, on_device, exclusive=request.exclusive)
+    stored = stored_of(fold, x, out)
     (output,), result = outputs_of(out, (stored,), shape, (x,), exact=True)
     x = x.apart_from((output,))
     loops = _loops(shape, axis, (x, output))
@@ -214,29 +227,29 @@ def _axis(request: ScanRequest, shape: tuple[int, ...]) -> int:
         )
     if axis is None:
         return 0
-    if not isinstance(axis, (int, np.integer)) or isinstance(axis, bool):
+    if type(axis) is not int:
         raise ArgumentError(f"`axis` is {axis!r}; expected: one integer")
     if not -rank <= axis < rank:
         raise ShapeError(f"`axis` is {axis}; `x` has {rank} dimensions")
-    return int(axis) % rank
+    return axis % rank
 
 
-def _fold(request: ScanRequest, x: Argument, init: Any, on_device: Argument | None) -> Fold:
-    """Return the types of the scan."""
+def fold_of(op: Op, x: Argument, init: Any, on_device: Argument | None, dtype: Any) -> Fold:
+    """Return the types of a scan of an array."""
     for_types = init
     if on_device is not None and isinstance(on_device.view.dtype, DType):
         for_types = np.zeros((), on_device.view.dtype.to_numpy())[()]
-    fold = plan_fold(request.op, x.view.dtype, for_types, request.options.dtype)
+    fold = plan_fold(op, x.view.dtype, for_types, dtype)
     return replace(fold, init=init)
 
 
-def _stored(request: ScanRequest, fold: Fold, x: Argument, out: Any) -> DType | StructType:
+def stored_of(fold: Fold, x: Argument, out: Any) -> DType | StructType:
     """Return the element type to store: the fold's own, or that of `out`."""
     if out is None:
         return fold.out
     given = given_outputs(out, (x,))
     if len(given) != 1:
-        raise ArgumentError(f"`out` has {len(given)} arrays; {request.name} has one result")
+        raise ArgumentError(f"`out` has {len(given)} arrays; a scan has one result")
     dtype = given[0].view.dtype
     if not can_store(fold.out, dtype):
         raise DTypeError(
@@ -284,7 +297,7 @@ class _Work:
 
     request: ScanRequest
     fold: Fold
-    seed: _Seed
+    seed: Seed
     x: Argument
     output: Argument
     loops: _Loops
@@ -317,40 +330,44 @@ class _Placed(NamedTuple):
 
 
 def _placed(work: _Work) -> _Placed:
-    shape, tree, backend = work.loops.shape, work.tree, work.backend
-    length, units = shape[-1], max(1, work.loops.units)
-    tiles = max(1, -(-length // tree.tile))
-    numbers = (length, units, tiles)
+    length, units, tree = work.loops.shape[-1], max(1, work.loops.units), work.tree
     if length <= tree.part and units > 1:
         blocks = -(-units // tree.warps)
-        return _Placed("each", None, Grid(blocks, tree.warps * _WARP, numbers), 1)
+        return _Placed("each", None, Grid(blocks, tree.warps * _WARP, (length, units, 1)), 1)
     value = work.fold.accumulator.itemsize
-    records, packed = records_bytes(value, tiles, units)
     ring = _ring(work, units)
-    if ring is not None:
-        stage = work.tree.tile * max(work.x.view.dtype.itemsize, work.output.view.dtype.itemsize)
-        grid = Grid(
-            min(backend.multiprocessors, tiles),
-            (tree.warps + ring.reducers + RING_ROLES) * _WARP,
-            numbers,
-            parts=records,
-            tickets=4,
-            tagged=not packed,
-            packed=packed,
-            shared=ring.stages * stage,
-        )
-        return _Placed("ring", ring, grid, _BULK)
-    alone = tiles == 1
+    if ring is None:
+        return _Placed("tiles", None, tiles_grid(tree, value, length, units), 1)
+    tiles = -(-length // tree.tile)
+    records, packed = records_bytes(value, tiles)
+    stage = tree.tile * max(work.x.view.dtype.itemsize, work.output.view.dtype.itemsize)
     grid = Grid(
+        min(work.backend.multiprocessors, tiles),
+        (tree.warps + ring.reducers + RING_ROLES) * _WARP,
+        (length, units, tiles),
+        parts=records,
+        tickets=4,
+        tagged=not packed,
+        packed=packed,
+        shared=ring.stages * stage,
+    )
+    return _Placed("ring", ring, grid, _BULK)
+
+
+def tiles_grid(tree: ScanTree, value_bytes: int, length: int, units: int = 1) -> Grid:
+    """Return the grid of one block a tile, whose totals have so many bytes."""
+    tiles = max(1, -(-length // tree.tile))
+    several = tiles > 1
+    records, packed = records_bytes(value_bytes, tiles, units)
+    return Grid(
         units * tiles,
         tree.warps * _WARP,
-        numbers,
-        parts=0 if alone else records,
-        tickets=0 if alone else 1,
-        tagged=not (alone or packed),
-        packed=packed and not alone,
+        (length, units, tiles),
+        parts=records if several else 0,
+        tickets=1 if several else 0,
+        tagged=several and not packed,
+        packed=several and packed,
     )
-    return _Placed("tiles", None, grid, 1)
 
 
 def _ring(work: _Work, units: int) -> RingPolicy | None:
@@ -379,12 +396,12 @@ def _built(work: _Work) -> tuple[Built, Grid | None, int]:
 
     def source() -> KernelSource:
         parts = ScanText(
-            fold.op.name if WELL_KNOWN.get(fold.op.name) is fold.op else "",
+            well_known(fold),
             (taken, access[0]),
             (made, access[1]),
             fold.accumulator,
             Part(storing(combine.translation.program, [fold.accumulator]), 0),
-            _finish(fold, made),
+            finish_of(fold, made),
             None if element is None else Part(element, 0),
             None if work.seed.part is None else Part(work.seed.part, scope.size),
             at,
@@ -395,10 +412,7 @@ def _built(work: _Work) -> tuple[Built, Grid | None, int]:
         name = f"{work.request.name} {fold.op.name} ({taken} {access[0]}, {made} {access[1]})"
         if placed is None:
             return host_scan_source(name, parts)
-        if placed.ring is None:
-            return cuda_scan_source(name, parts, placed.way)
-        ring = placed.ring
-        return cuda_scan_source(name, parts, placed.way, stages=ring.stages, reducers=ring.reducers)
+        return cuda_scan_source(name, parts, placed.way, placed.ring)
 
     built = build(
         key,
@@ -412,6 +426,11 @@ def _built(work: _Work) -> tuple[Built, Grid | None, int]:
     return built, placed.grid if placed else None, placed.alignment if placed else 1
 
 
-def _finish(fold: Fold, made: DType | StructType) -> Program:
+def well_known(fold: Fold) -> str:
+    """Return the name of a well-known operator, for which the host has vector forms, else ""."""
+    return fold.op.name if WELL_KNOWN.get(fold.op.name) is fold.op else ""
+
+
+def finish_of(fold: Fold, made: DType | StructType) -> Program:
     """Return the program from a value to what is stored."""
     return replace(fold, init=None).finish(made)

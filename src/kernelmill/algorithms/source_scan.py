@@ -1,7 +1,7 @@
 """The C++ text of a scan: its operator as one struct around an instance of a template.
 
 The templates are `host/scan.hpp` and `device/scan.cuh`, which take the same structs; what is asked
-of them is decided in `scans.py`.
+of them is decided in `scans.py` and `scans_by_key.py`.
 """
 
 from __future__ import annotations
@@ -16,22 +16,34 @@ from kernelmill.compiler.dialects import CUDA, HOST
 from kernelmill.runtime.backend import KernelSource
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from kernelmill.algorithms.layout import Access
-    from kernelmill.algorithms.policy import ScanTree
+    from kernelmill.algorithms.policy import RingPolicy, ScanTree
     from kernelmill.compiler.cpp import PrintedOperator
     from kernelmill.compiler.dialects import Dialect
     from kernelmill.compiler.ir import Program
     from kernelmill.dtypes import DType, StructType
 
-__all__ = ["RING_ROLES", "Part", "ScanText", "Way", "cuda_scan_source", "host_scan_source"]
+__all__ = [
+    "RING_ROLES",
+    "KeyText",
+    "Part",
+    "ScanText",
+    "Way",
+    "cuda_scan_source",
+    "host_scan_source",
+]
 
 # How a device goes through the tiles: by the ring, one block a tile, a warp for each sequence.
 Way: TypeAlias = Literal["ring", "tiles", "each"]
+Stored: TypeAlias = "DType | StructType"
 # Warps of device/ring.cuh that do neither scan nor reduce: one loads, one looks back.
 RING_ROLES: Final = 2
 _WARP: Final = 32
+# Operators that host/fold.hpp has with vector forms, and the types that rows of them are made of.
+_FOLDS: Final = frozenset(
+    ("add", "multiply", "minimum", "maximum", "bitwise_and", "bitwise_or", "bitwise_xor")
+)
+_WORDS: Final = frozenset(("float32", "float64", "int32", "int64", "uint32", "uint64"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,155 +55,282 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyText:
+    """Keys of a scan by key: how they are reached, and when two neighbours are the same.
+
+    `count` is the type of the number of segments where each is reduced to one value.
+    """
+
+    taken: tuple[Stored, Access]
+    same: Part
+    count: DType | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ScanText:
     """What the text of a scan is made of.
 
-    `name` is that of a well-known operator, or empty. `element` makes a value of an element; None where it is one. `finish` makes of a value what is
-    stored. `seed` makes the value that stands before the first, of operand `seed_at` where it is
-    not None, else of captured scalars; None where none stands there. `captured` is the size of the
-    block of scalars.
+    `name` is that of a well-known operator, or empty. `element` makes a value of an element; None
+    where it is one. `finish` makes of a value what is stored. `seed` makes the value that stands
+    before the first, of an operand of type `seed_at` where that is not None, else of captured
+    scalars; None where none stands there. `captured` is the size of the block of scalars.
+
+    Operands are the keys, the elements, the seed, the results, as far as there are such.
     """
 
     name: str
-    taken: tuple[DType | StructType, Access]
-    made: tuple[DType | StructType, Access]
-    value: DType | StructType
+    taken: tuple[Stored, Access]
+    made: tuple[Stored, Access]
+    value: Stored
     combine: Part
     finish: Program
     element: Part | None
     seed: Part | None
-    seed_at: DType | StructType | None
+    seed_at: Stored | None
     tree: ScanTree
     exclusive: bool
     captured: int
+    keys: KeyText | None = None
+
+    @property
+    def seed_operand(self) -> int:
+        """Number of the operand that the seed is in."""
+        return 1 if self.keys is None else 2
+
+    @property
+    def result_operand(self) -> int:
+        """Number of the first operand that is written."""
+        return self.seed_operand + (self.seed_at is not None)
 
     @property
     def operands(self) -> int:
         """How many arrays the call has."""
-        return 2 if self.seed_at is None else 3
+        reduces = self.keys is not None and self.keys.count is not None
+        return self.result_operand + (3 if reduces else 1)
 
 
 def host_scan_source(name: str, parts: ScanText) -> KernelSource:
     """Return the text of a scan on the host."""
-    printed: list[PrintedOperator] = []
-    structs = _structs(parts, printed, HOST)
-    launch = "const km::ScanCall c(call);\n  km::scan<Scan, Feed, Sink>::run(c, Scan(c));"
-    return assemble(name, ["scan.hpp"], printed, launch, structs)
+    writer = _Writer(parts, HOST)
+    structs = writer.structs()
+    none = "if (c.length == 0) return Sink::none(c);\n  " if writer.reduces else ""
+    launch = f"const km::ScanCall c(call);\n  {none}km::scan<Scan, Feed, Sink>::run(c, Scan(c));"
+    return assemble(name, writer.files("scan.hpp"), writer.printed, launch, structs)
 
 
-def cuda_scan_source(
-    name: str, parts: ScanText, way: Way, *, stages: int = 0, reducers: int = 0
-) -> KernelSource:
-    """Return the text of a scan on a device; `stages` and `reducers` are those of a ring."""
-    printed: list[PrintedOperator] = []
-    structs = _structs(parts, printed, CUDA)
+def cuda_scan_source(name: str, parts: ScanText, way: Way, ring: RingPolicy | None) -> KernelSource:
+    """Return the text of a scan on a device."""
+    writer = _Writer(parts, CUDA)
+    structs = writer.structs()
     warps = parts.tree.warps
     bounds = str(warps * _WARP)
-    call = f"km::scan_tiles<Scan, Feed, Sink>::{'each' if way == 'each' else 'run'}(c, Scan(c));"
-    if way == "ring":
-        bounds = f"{(warps + reducers + RING_ROLES) * _WARP}, 1"
-        call = (
-            "\n#if __CUDA_ARCH__ >= 900\n"
-            f"  km::scan_ring<Scan, Feed, Sink, {stages}, {reducers}>::run(c, Scan(c));\n"
-            "#else\n  __trap();  // other chips are given another way\n#endif\n"
-        )
+    loops = f"km::scan_tiles<Scan, Feed, Sink>::{'each' if way == 'each' else 'run'}"
+    if ring is not None:
+        bounds = f"{(warps + ring.reducers + RING_ROLES) * _WARP}, 1"
+        loops = f"km::scan_ring<Scan, Feed, Sink, {ring.stages}, {ring.reducers}>::run"
+    body = f"  {loops}(c, Scan(c));\n"
+    if writer.reduces:
+        body = f"  if (c.length == 0) return threadIdx.x ? void() : Sink::none(c);\n{body}"
+    if ring is not None:
+        trap = "  __trap();  // other chips are given another way\n"
+        body = f"#if __CUDA_ARCH__ >= 900\n{body}#else\n{trap}#endif\n"
     rest = (
         f"{structs}\n"
         f"typedef km::ScanCall<{parts.operands}, {max(parts.captured, VALUE_SLOT)}> Call;\n"
         f"KM_EXPORT void __launch_bounds__({bounds})\n"
-        f"km_kernel(const __grid_constant__ Call c) {{ {call} }}\n"
+        f"km_kernel(const __grid_constant__ Call c) {{\n{body}}}\n"
     )
-    return KernelSource(name, text_of(name, ["scan.cuh"], printed, rest), parts.tree.tile)
+    text = text_of(name, writer.files("scan.cuh"), writer.printed, rest)
+    return KernelSource(name, text, parts.tree.tile)
 
 
-def _structs(parts: ScanText, printed: list[PrintedOperator], dialect: Dialect) -> str:
-    """Return the structs that a template takes; appends the operators they are made of."""
-    value = type_spelling(parts.value, qualified=True)
-    stored = type_spelling(parts.made[0], qualified=True)
-    tree = parts.tree
-    lines = _combine(parts, printed, dialect)
-    printed.append(print_program(parts.finish, dialect, name="Finish"))
-    lines += [
-        "struct Scan {",
-        f"  typedef {value} value;",
-        f"  typedef {stored} stored;",
-        f"  typedef {'km::Combine' if len(lines) == 0 else 'Fold'} Op;",
-        f"  static constexpr int run = {tree.run}, rows = {tree.rows}, warps = {tree.warps};",
-        f"  static constexpr bool exclusive = {_flag(parts.exclusive)}, "
-        f"seeded = {_flag(parts.seed is not None)};",
-        f"  static constexpr bool vectors = {_flag(bool(lines))}, "
-        f"plain = {_flag(parts.made[0] == parts.value)};",
-        "  Op op;",
-        "  km::Finish last;",
-        "  value seed;",
-        "  template <class Call>",
-        "  KM_INL explicit Scan(const Call& c)",
-        f"      : op(c.captures + {parts.combine.offset}), last(c.captures){_seed(parts, printed, dialect)} {{}}",
-        "  KM_INL stored finish(const value& v, bool) const { return last(v); }",
-        "  static KM_INL bool begins(const value&) { return false; }",
-        "};",
-    ]
-    mapper = _mapper(parts, printed, dialect, lines)
-    lines += [
-        f"typedef km::scan_feed<0, {_argument(parts.taken)}, {mapper}> Feed;",
-        f"typedef km::scan_sink<{parts.operands - 1}, {_argument(parts.made)}> Sink;",
-    ]
-    return "\n".join(lines)
+class _Writer:
+    """Prints the structs of one scan for one side; `printed` are the operators they use."""
 
+    def __init__(self, parts: ScanText, dialect: Dialect) -> None:
+        self.parts, self.dialect = parts, dialect
+        self.printed: list[PrintedOperator] = []
+        self.lines: list[str] = []
 
-# Operators that host/fold.hpp has with vector forms, and the types that rows of them are made of.
-_FOLDS: Final = frozenset(
-    ("add", "multiply", "minimum", "maximum", "bitwise_and", "bitwise_or", "bitwise_xor")
-)
-_WORDS: Final = frozenset(("float32", "float64", "int32", "int64", "uint32", "uint64"))
+    @property
+    def reduces(self) -> bool:
+        """Whether each segment becomes one value."""
+        return self.parts.keys is not None and self.parts.keys.count is not None
 
+    def files(self, template: str) -> list[str]:
+        """Return the templates that the text includes."""
+        return [template] if self.parts.keys is None else [template, "scan_keys.hpp"]
 
-def _combine(parts: ScanText, printed: list[PrintedOperator], dialect: Dialect) -> list[str]:
-    """Return the struct of the operator where the host has vector forms for it, else print it."""
-    if dialect is HOST and parts.name in _FOLDS and parts.value.name in _WORDS:
+    def structs(self) -> str:
+        """Return the structs that a template takes."""
+        parts = self.parts
+        plain = self._combine()
+        self._print(parts.finish, "Finish")
+        value, stored = type_spelling(parts.value, qualified=True), self._spelled(parts.made)
+        self.lines += [f"typedef {value} Value;", f"typedef {stored} Stored;"]
+        if parts.keys is None:
+            self._scan(plain)
+            self._feed()
+        else:
+            self._keyed(parts.keys)
+        return "\n".join(self.lines)
+
+    def _print(self, program: Program, name: str) -> None:
+        self.printed.append(print_program(program, self.dialect, name=name))
+
+    def _combine(self) -> bool:
+        """Print the operator; returns whether the host has vector forms for it."""
+        parts = self.parts
         spelled = type_spelling(parts.value, qualified=True)
-        return [
-            f"struct Fold : km::fold::{parts.name}<{spelled}> {{",
-            "  KM_INL explicit Fold(const char*) {}",
+        vectors = self.dialect is HOST and parts.name in _FOLDS and parts.value.name in _WORDS
+        base = f"km::fold::{parts.name}<{spelled}>" if vectors else "km::Combine"
+        made = "" if vectors else f" : km::Combine(packed + {parts.combine.offset})"
+        if not vectors:
+            self._print(parts.combine.program, "Combine")
+        self.lines += [
+            f"struct Fold : {base} {{",
+            f"  KM_INL explicit Fold([[maybe_unused]] const char* packed){made} {{}}",
             "};",
         ]
-    printed.append(print_program(parts.combine.program, dialect, name="Combine"))
-    return []
+        return vectors
+
+    def _scan(self, vectors: bool) -> None:  # noqa: FBT001 - a fact
+        """Append the struct of a scan of plain values."""
+        parts = self.parts
+        seed = self._seed()
+        started = "" if seed is None else f", seed({seed})"
+        self._head("Value", "Stored", "Fold", seeded=seed is not None)
+        self.lines += [
+            (
+                f"  static constexpr bool vectors = {_flag(vectors)}, "
+                f"plain = {_flag(parts.made[0] == parts.value)};"
+            ),
+            "  Fold op;",
+            "  km::Finish last;",
+            "  Value seed;",
+            "  template <class Call>",
+            "  KM_INL explicit Scan(const Call& c)",
+            f"      : op(c.captures), last(c.captures){started} {{}}",
+            "  KM_INL Stored finish(const Value& v, bool) const { return last(v); }",
+            "  static KM_INL bool begins(const Value&) { return false; }",
+            "};",
+        ]
+
+    def _head(self, value: str, stored: str, op: str, *, seeded: bool) -> None:
+        tree = self.parts.tree
+        self.lines += [
+            "struct Scan {",
+            f"  typedef {value} value;",
+            f"  typedef {stored} stored;",
+            f"  typedef {op} Op;",
+            f"  static constexpr int run = {tree.run}, rows = {tree.rows}, warps = {tree.warps};",
+            (
+                f"  static constexpr bool exclusive = {_flag(self.parts.exclusive)}, "
+                f"seeded = {_flag(seeded)};"
+            ),
+        ]
+
+    def _seed(self) -> str | None:
+        """Return the expression of the value before the first one; None where there is none."""
+        parts = self.parts
+        if parts.seed is None:
+            return None
+        self._print(parts.seed.program, "Start")
+        start = f"km::Start(c.captures + {parts.seed.offset})"
+        if parts.seed_at is None:
+            return f"{start}()"
+        spelled = type_spelling(parts.seed_at, qualified=True)
+        return f"{start}(km::element<{spelled}>::load(c.at({parts.seed_operand})))"
+
+    def _feed(self) -> None:
+        mapper = self._mapper()
+        at = self.parts.result_operand
+        self.lines += [
+            f"typedef km::scan_feed<0, {_argument(self.parts.taken)}, {mapper}> Feed;",
+            f"typedef km::scan_sink<{at}, {_argument(self.parts.made)}> Sink;",
+        ]
+
+    def _mapper(self) -> str:
+        """Return the type that makes a value of an element; appends its struct."""
+        element = self.parts.element
+        if element is None:
+            return "km::scan_same<Value>"
+        self._print(element.program, "Element")
+        self.lines += [
+            "struct Map : km::Element {",
+            "  static constexpr bool plain = false;",
+            "  KM_INL explicit Map(const char* packed)",
+            f"      : km::Element(packed + {element.offset}) {{}}",
+            "};",
+        ]
+        return "Map"
+
+    def _keyed(self, keys: KeyText) -> None:
+        """Append the structs of a scan by key."""
+        parts = self.parts
+        self._print(keys.same.program, "Equal")
+        key = self._spelled(keys.taken)
+        self.lines += [
+            "struct Same : km::Equal {",
+            "  KM_INL explicit Same(const char* packed)",
+            f"      : km::Equal(packed + {keys.same.offset}) {{}}",
+            "};",
+            f"typedef km::keyed<Value, km::{'i64' if keys.count else 'u32'}> Pair;",
+            "typedef km::by_segment<Fold, Value, decltype(Pair::heads)> Segments;",
+        ]
+        seed = self._seed()
+        self._head("Pair", "Pair" if keys.count else "Stored", "Segments", seeded=False)
+        made = "" if seed is None else f", start({seed})"
+        self.lines += [
+            "  static constexpr bool vectors = false, plain = false;",
+            "  Segments op;",
+            "  km::Finish last;",
+            "  Value start;",
+            "  Pair seed;",
+            "  template <class Call>",
+            "  KM_INL explicit Scan(const Call& c)",
+            f"      : op{{Fold(c.captures)}}, last(c.captures){made} {{}}",
+            f"  {self._finish(seeded=seed is not None)}",
+            "  static KM_INL bool begins(const Pair& v) { return v.heads != 0; }",
+            "};",
+        ]
+        mapper = self._mapper()
+        self.lines += [
+            f"typedef km::scan_feed<0, {_argument(keys.taken)}, km::scan_same<{key}>> Keys;",
+            f"typedef km::scan_feed<1, {_argument(parts.taken)}, {mapper}> Values;",
+            "typedef km::keyed_feed<Keys, Values, Same, Pair> Feed;",
+        ]
+        at = parts.result_operand
+        if keys.count is None:
+            self.lines.append(f"typedef km::scan_sink<{at}, {_argument(parts.made)}> Sink;")
+        else:
+            count = type_spelling(keys.count, qualified=True)
+            self.lines += [
+                "typedef km::keyed_sink<Keys, Same, km::Finish, Pair,",
+                f"    {key}, Stored, {count}, {at}> Sink;",
+            ]
+
+    def _finish(self, *, seeded: bool) -> str:
+        """Return what makes a result of a pair; `head` says that its element begins a segment."""
+        if self.reduces:
+            return "KM_INL const Pair& finish(const Pair& v, bool) const { return v; }"
+        started = "op.op(start, v.value)" if seeded else "v.value"
+        if self.parts.exclusive:
+            started = f"head ? start : {started}"
+        return (
+            "KM_INL Stored finish(const Pair& v, [[maybe_unused]] bool head) const "
+            f"{{ return last({started}); }}"
+        )
+
+    @staticmethod
+    def _spelled(operand: tuple[Stored, Access]) -> str:
+        return type_spelling(operand[0], qualified=True)
 
 
 def _flag(value: bool) -> str:  # noqa: FBT001 - how C++ spells it
     return "true" if value else "false"
 
 
-def _argument(operand: tuple[DType | StructType, Access]) -> str:
+def _argument(operand: tuple[Stored, Access]) -> str:
     type_, access = operand
     return f"km::arg<{type_spelling(type_, qualified=True)}, km::{access}>"
-
-
-def _mapper(
-    parts: ScanText, printed: list[PrintedOperator], dialect: Dialect, lines: list[str]
-) -> str:
-    """Return the type that makes a value of an element; appends its struct."""
-    if parts.element is None:
-        return f"km::scan_same<{type_spelling(parts.value, qualified=True)}>"
-    printed.append(print_program(parts.element.program, dialect, name="Element"))
-    lines += [
-        "struct Map : km::Element {",
-        "  static constexpr bool plain = false;",
-        "  KM_INL explicit Map(const char* packed) "
-        f": km::Element(packed + {parts.element.offset}) {{}}",
-        "};",
-    ]
-    return "Map"
-
-
-def _seed(parts: ScanText, printed: list[PrintedOperator], dialect: Dialect) -> str:
-    """Return the initializer of the value before the first one."""
-    if parts.seed is None:
-        return ""
-    printed.append(print_program(parts.seed.program, dialect, name="Start"))
-    start = f"km::Start(c.captures + {parts.seed.offset})"
-    if parts.seed_at is None:
-        return f",\n        seed({start}())"
-    spelled = type_spelling(parts.seed_at, qualified=True)
-    return f",\n        seed({start}(km::element<{spelled}>::load(c.at(1))))"

@@ -61,6 +61,7 @@ struct scan_feed {
   KM_INL scan_feed(const Call& c, i64 unit)
       : data((const type*)c.row(K, unit)), step(contiguous ? (i64)A::size : c.step(K)), map(c.captures) {}
   KM_INL auto of(const type& x) const { return map(x); }
+  KM_INL auto at(i64 i) const { return map((*this)(i)); }
   KM_INL type operator()(i64 i) const {
     return A::access::load((const char*)data + i * (contiguous ? (i64)A::size : step));
   }

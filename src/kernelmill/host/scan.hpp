@@ -65,6 +65,7 @@ template <int K, class A, class Map> struct scan_feed {
   KM_INL auto operator()(i64 i) const {
     return map(element<type>::load(data + i * (A::pattern == contiguous ? (i64)A::size : step)));
   }
+  KM_INL auto at(i64 i) const { return (*this)(i); }
 };
 template <int K, class A> struct scan_sink {
   typedef typename A::type type;
