@@ -30,7 +30,24 @@ if TYPE_CHECKING:
 ARCHITECTURES = ("sm_90", "sm_80", "sm_100")
 SAMPLED = 1 if "KERNELMILL_EVERY_CHIP" in os.environ else 8
 # Functions of arrays, with the family of algorithms that they are of.
-FUNCTIONS = {"transform": "transform", "reduce": "reduce", "transform_reduce": "reduce"}
+FUNCTIONS = {
+    "transform": "transform",
+    "reduce": "reduce",
+    "transform_reduce": "reduce",
+    "histogram": "histogram",
+    "histogram_even": "histogram",
+    "histogram_range": "histogram",
+    "bincount": "histogram",
+    "lower_bound": "search",
+    "upper_bound": "search",
+    "select": "select",
+    "partition": "select",
+    "three_way_partition": "select",
+    "unique": "select",
+    "unique_by_key": "select",
+    "unique_count": "select",
+    "run_length_encode": "select",
+}
 # What is asked of a device so that its bits are those of the processor.
 SAME_BITS = {"transform": {}, "reduce": {"determinism": "device_to_device"}}
 
@@ -60,11 +77,11 @@ class OnDevice(types.ModuleType):
 
 def _wrapped(whole: Any, family: str, run: Callable[..., Any]) -> Any:
     def call(inputs: Any, *rest: Any, **options: Any) -> Any:
-        asked = {**SAME_BITS[family], **options}
+        asked = {**SAME_BITS.get(family, {}), **options}
         return run(lambda *given, **o: whole(*given, *rest, **o), (inputs,), asked)
 
     def plan(inputs: Any, *rest: Any, **options: Any) -> Any:
-        asked = {**SAME_BITS[family], **options}
+        asked = {**SAME_BITS.get(family, {}), **options}
         made = run(lambda *given, **o: whole.plan(*given, *rest, **o), (inputs,), asked)
         return lambda *arrays, **o: run(made, arrays, o)
 

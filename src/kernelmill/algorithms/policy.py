@@ -7,22 +7,26 @@ here too, and are marked: they are part of `docs/reference/reduction-tree.md` an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 __all__ = [
     "GROUP_TILES",
     "SCAN_TREES",
     "Chip",
+    "HistogramPolicy",
     "OpClass",
     "RingPolicy",
     "ScanTree",
-    "HistogramPolicy",
+    "SearchPolicy",
     "chip_of",
     "histogram_policy",
     "records_bytes",
     "ring_policy",
     "scan_tree",
+    "search_policy",
+    "select_ring",
+    "select_tile",
 ]
 
 # Chips with a copy engine for bulk copies (sm_90 and later), and those without.
@@ -121,6 +125,9 @@ _RINGS: Final = (
     RingPolicy("scan", "bulk", 4, "any", reducers=4, stages=9, least=1 << 20),
     RingPolicy("scan", "bulk", 8, "any", reducers=4, stages=9, least=1 << 19),
     RingPolicy("scan", "bulk", 64, "any", reducers=4, stages=9, least=1 << 18),
+    RingPolicy("select", "bulk", 4, "any", reducers=4, stages=16, least=1 << 20),
+    RingPolicy("select", "bulk", 8, "any", reducers=4, stages=6, least=1 << 19),
+    RingPolicy("select", "bulk", 1024, "any", reducers=4, stages=6, least=1 << 18),
 )
 
 
@@ -142,6 +149,53 @@ def ring_policy(
             return None
         return RingPolicy(family, chip, row.largest, row.op, row.reducers, stages, row.least)
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class SelectTile:
+    """The tile of a selection, for elements of up to `largest` bytes, all arrays together.
+
+    A lane takes `run` neighbours in each of `rows` rows, a tile has `warps` warps of 32 lanes.
+    """
+
+    largest: int
+    run: int
+    rows: int
+    warps: int = 8
+
+    @property
+    def elements(self) -> int:
+        """Elements of a tile."""
+        return _WARP * self.run * self.rows * self.warps
+
+
+_SELECT_TILES: Final = (
+    SelectTile(4, 4, 8),
+    SelectTile(8, 4, 4),
+    SelectTile(16, 4, 2),
+    SelectTile(32, 4, 1),
+    SelectTile(64, 2, 1),
+    SelectTile(128, 1, 1),
+    SelectTile(256, 1, 1, 4),
+    SelectTile(512, 1, 1, 2),
+    SelectTile(1024, 1, 1, 1),
+)
+
+
+def select_tile(element_bytes: int) -> SelectTile | None:
+    """Return the tile of a selection of elements of so many bytes; None where none holds them."""
+    return next((t for t in _SELECT_TILES if element_bytes <= t.largest), None)
+
+
+def select_ring(element_bytes: int, chip: Chip, stage_bytes: int) -> RingPolicy | None:
+    """Return how the ring runs a selection whose stages have so many bytes; None where none does.
+
+    Stages are as many as the row says, or as fit.
+    """
+    rows = (r for r in _RINGS if r.family == "select" and r.chip == chip)
+    row = next((r for r in rows if element_bytes <= r.largest), None)
+    stages = min(row.stages, _STAGES_ROOM // stage_bytes) if row else 0
+    return replace(row, stages=stages) if row and stages > 1 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,3 +227,20 @@ _HISTOGRAM: Final = HistogramPolicy()
 def histogram_policy() -> HistogramPolicy:
     """Return how histograms are counted on a device."""
     return _HISTOGRAM
+
+
+@dataclass(frozen=True, slots=True)
+class SearchPolicy:
+    """How `device/search.cuh` searches: threads of a block, values of a thread, the most blocks."""
+
+    threads: int = 256
+    beside: int = 4
+    most_blocks: int = 1 << 16
+
+
+_SEARCH: Final = SearchPolicy()
+
+
+def search_policy() -> SearchPolicy:
+    """Return how values are searched for on a device."""
+    return _SEARCH

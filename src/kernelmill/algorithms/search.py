@@ -1,0 +1,318 @@
+"""`lower_bound` and `upper_bound`: where values belong in sorted data.
+
+The loops are in `host/search.hpp` and `device/search.cuh`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kernelmill import events
+from kernelmill.algorithms import layout as layouts
+from kernelmill.algorithms.arguments import Argument, arguments_of, backend_of, outputs_of, rules_of
+from kernelmill.algorithms.costs import count_flops
+from kernelmill.algorithms.moves import moved
+from kernelmill.algorithms.plan import (
+    Bound,
+    Built,
+    Cost,
+    Plan,
+    Scope,
+    build,
+    execute,
+    lately,
+    remember,
+)
+from kernelmill.algorithms.policy import search_policy
+from kernelmill.algorithms.source import VALUE_SLOT, assemble, storing, text_of
+from kernelmill.compiler.cpp import print_program
+from kernelmill.compiler.cpp_types import type_spelling
+from kernelmill.compiler.dialects import CUDA, HOST
+from kernelmill.compiler.op import Op, as_op, specialize
+from kernelmill.dtypes import DType, TupleType, bool_, int64, promotion, storage
+from kernelmill.errors import DTypeError, ShapeError
+from kernelmill.runtime.backend import Grid, KernelSource
+from kernelmill.runtime.memory import QUICK_TYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kernelmill.compiler.op import Specialized
+    from kernelmill.runtime.backend import Backend
+
+__all__ = ["lower_bound", "upper_bound"]
+
+
+def lower_bound(
+    data: Any, values: Any, comparator: Op | Callable[..., Any] | None = None, *, out: Any = None
+) -> Any:
+    """Return the first place in sorted data before which no value would have to stand.
+
+    As `np.searchsorted(data, values, side="left")`.
+
+    Parameters
+    ----------
+    data
+        A one-dimensional array in ascending order. Where it is in no order, the places are some
+        between 0 and its length.
+    values
+        An array of any shape and layout; its type need not be that of `data`.
+    comparator
+        Whether its first argument comes before its second, an operator; by default `<`, with nan
+        behind all numbers. Called with an element and a value here, with a value and an element by
+        `upper_bound`.
+    out
+        Array of int64 for the places.
+
+    Returns
+    -------
+    array
+        int64, of the shape of `values` and in their library.
+
+    Raises
+    ------
+    ShapeError, DTypeError
+        `data` has not one dimension; the types have no order; the comparator returns no bool.
+    OperatorError, ArgumentError, DeviceError, CompileError
+        As `km.transform`.
+
+    Examples
+    --------
+    >>> import numpy as np, kernelmill as km
+    >>> data = np.array([1, 3, 3, 7])
+    >>> km.lower_bound(data, np.array([3, 8]))
+    array([1, 4])
+    >>> km.lower_bound(data[::-1], np.array([3]), lambda a, b: a > b)
+    array([1])
+    """
+    return _search(data, values, _Request(comparator, upper=False), out)
+
+
+def upper_bound(
+    data: Any, values: Any, comparator: Op | Callable[..., Any] | None = None, *, out: Any = None
+) -> Any:
+    """Return the last place in sorted data behind which no value would have to stand.
+
+    As `np.searchsorted(data, values, side="right")`; see `lower_bound`.
+
+    Examples
+    --------
+    >>> import numpy as np, kernelmill as km
+    >>> km.upper_bound(np.array([1, 3, 3, 7]), np.array([3, 0]))
+    array([3, 0])
+    """
+    return _search(data, values, _Request(comparator, upper=True), out)
+
+
+# ----------------------------------------------------------------------------- orders
+
+
+def _less(a: Any, b: Any) -> Any:
+    return a < b
+
+
+def _nan_last(a: Any, b: Any) -> Any:
+    return a < b or (b != b and a == a)  # noqa: PLR0124 - whether it is nan
+
+
+def _complex_nan_last(a: Any, b: Any) -> Any:
+    """As NumPy sorts: by the real part, then by the imaginary one."""
+    a_nan = a.imag != a.imag
+    b_nan = b.imag != b.imag
+    if a.real < b.real:
+        return not a_nan or b_nan
+    if a.real > b.real:
+        return b_nan and not a_nan
+    if a.real == b.real or (a.real != a.real and b.real != b.real):
+        return a.imag < b.imag or (b_nan and not a_nan)
+    return b.real != b.real
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What is asked for, apart from the arrays."""
+
+    comparator: Op | Callable[..., Any] | None
+    upper: bool
+
+    @property
+    def name(self) -> str:
+        """The public function."""
+        return "upper_bound" if self.upper else "lower_bound"
+
+    def operator(self, data: Argument, values: Argument) -> Op:
+        """Return the comparator; raises DTypeError where elements have no order of their own."""
+        if self.comparator is not None:
+            return as_op(self.comparator, name="comparator")
+        types = [storage(a.type) for a in (data, values)]
+        kinds = {t.kind if isinstance(t, DType) else "struct" for t in types}
+        if "struct" in kinds or ("complex" in kinds and len(kinds) > 1):
+            raise DTypeError(
+                f"`data` has elements of {types[0]}, `values` of {types[1]}: they have no order",
+                hint="pass a comparator",
+            )
+        known = _complex_nan_last if "complex" in kinds else _less
+        return as_op(_nan_last if "float" in kinds else known)
+
+
+# ----------------------------------------------------------------------------- checks and kernel
+
+
+def _prepare(request: _Request, inputs: tuple[Any, ...], out: Any) -> Bound:
+    """Check the arguments of a call and bind them to a kernel."""
+    call = moved(inputs, out, "data")
+    data, values = (
+        replace(a, name=name)
+        for a, name in zip(arguments_of(call.inputs, "data"), ("data", "values"), strict=True)
+    )
+    backend = backend_of([data, values], "search")
+    if len(data.view.shape) != 1:
+        raise ShapeError(f"`data` has shape {data.view.shape}; expected: one dimension")
+    op = request.operator(data, values)
+    with promotion(rules_of([data, values])):
+        types = (data.type, values.type)
+        found = specialize(op, types[::-1] if request.upper else types)
+    if isinstance(storage(found.result), TupleType) or storage(found.result) != bool_:
+        raise DTypeError(f"{op.name} returns {found.result}; a comparator returns a bool")
+    outputs, result = outputs_of(call.out, (int64,), values.view.shape, [values, data], exact=True)
+    if outputs[0].view.dtype != int64:
+        raise DTypeError(f"`out` has elements of {outputs[0].view.dtype}; places are int64")
+    data, values = (a.apart_from(outputs, elementwise=False) for a in (data, values))
+    bound = _bind(request, found, [data, values, outputs[0]], backend)
+    on_host = not any(a.view.place for a in (data, values)) and values.view.library != "torch"
+    scalar = call.out is None and not values.view.shape and on_host
+    bound = replace(bound, functions=(op.function,), result=result, scalar=scalar)
+    return replace(bound, finish=call.back) if call.returns else bound
+
+
+def _bind(
+    request: _Request, found: Specialized, operands: list[Argument], backend: Backend
+) -> Bound:
+    data, values, places = operands
+    shape = values.view.shape
+    layout = layouts.elementwise(shape, [values.operand], [places.operand])
+    extents = layout.shape or (1,)
+    strides = layout.strides if layout.shape else ((0,), (0,))
+    length, elements = data.view.size, math.prod(shape)
+    policy = search_policy()
+    blocks = -(-elements // (policy.threads * policy.beside))
+    grid = Grid(max(1, min(blocks, policy.most_blocks)), policy.threads, (length,))
+    step = data.view.strides[0] if length else 0
+    return Bound(
+        built=_built(request, found, operands, backend),
+        functions=(),
+        shape=extents,
+        views=tuple(a.view for a in operands),
+        strides=((step, *(0,) * (len(extents) - 1)), *strides),
+        elements=elements,
+        workspace=0,
+        result=None,
+        flags=length << 1,
+        grid=None if backend.target == "host" else grid,
+    )
+
+
+def _built(
+    request: _Request, found: Specialized, operands: list[Argument], backend: Backend
+) -> Built:
+    types = tuple(storage(a.type) for a in operands[:2])
+    aligned = all(a.access(backend.target, "contiguous") != "unaligned" for a in operands[:2])
+    program = storing(found.translation.program, (bool_,))
+    data, value = (type_spelling(t, qualified=True) for t in types)
+    upper = "true" if request.upper else "false"
+    name = f"{request.name} {found.op.name} ({types[0]}, {types[1]})"
+
+    def source() -> KernelSource:
+        if backend.target == "host":
+            run = (
+                f"km::search<km::Op, {data}, {value}, {upper}>::run(call, km::Op(call->captures));"
+            )
+            return assemble(name, ["search.hpp"], [print_program(program, HOST)], run)
+        policy = search_policy()
+        printed = print_program(program, CUDA)
+        room = max(VALUE_SLOT, -(-found.size // VALUE_SLOT) * VALUE_SLOT)
+        access = "km::element" if aligned else "km::unaligned_element"
+        rest = (
+            f"typedef km::search<km::Op, {data}, {value}, {upper}, {room}, {access}, "
+            f"{policy.beside}> Run;\n"
+            f"KM_EXPORT void __launch_bounds__({policy.threads})\n"
+            "km_kernel(const __grid_constant__ Run::call call) {\n  Run::each(call);\n}\n"
+        )
+        return KernelSource(name, text_of(name, ["search.cuh"], [printed], rest), policy.threads)
+
+    depth = 8 + max(1, operands[0].view.size).bit_length()
+    cost = Cost(
+        sum(a.view.dtype.itemsize for a in operands[:2]), depth * (2 + count_flops(program))
+    )
+    key = ("search", found, types, request.upper, aligned)
+    return build(key, "search", Scope((found,)), cost, source, backend=backend)
+
+
+# ----------------------------------------------------------------------------- plan and launch
+
+
+def _search(data: Any, values: Any, request: _Request, out: Any) -> Any:
+    arrays = (data, values)
+    key = _quick_key(arrays, request, out)
+    if key is not None and not events.active:
+        for found in lately(key):
+            done = found.try_launch(found.functions, arrays, out)
+            if done is not None:
+                return done
+    bound = _prepare(request, arrays, out)
+    if key is not None and bound.is_plain:
+        remember(key, _plan(request, bound))
+    return execute(bound)
+
+
+def _quick_key(arrays: tuple[Any, ...], request: _Request, out: Any) -> tuple[object, ...] | None:
+    """Return what tells this call apart from others, if all its arrays are of a common kind.
+
+    Comparators of the user are read each time, so that what they capture is.
+    """
+    if request.comparator is not None:
+        return None
+    parts: list[object] = [request.upper, _search]
+    for x in (*arrays, *(() if out is None else (out,))):
+        if type(x) is not np.ndarray and type(x) not in QUICK_TYPES:
+            return None
+        parts += (type(x), getattr(x, "shape", None), getattr(x, "dtype", None))
+    return tuple(parts)
+
+
+def _plan(request: _Request, bound: Bound) -> Plan:
+    """Make the plan of a bound call; contiguous arrays of those shapes get the short way."""
+    return Plan(bound, partial(_prepare, request), fixed=True)
+
+
+def _lower_planner(
+    data: Any, values: Any, comparator: Op | Callable[..., Any] | None = None, *, out: Any = None
+) -> Plan:
+    """Prepare a lower_bound; the plan takes data and values of these shapes.
+
+    Examples
+    --------
+    >>> import numpy as np, kernelmill as km
+    >>> places = km.lower_bound.plan(np.zeros(3), np.zeros(2))
+    >>> places(np.array([1.0, 2.0, 3.0]), np.array([2.5, 0.0]))
+    array([2, 0])
+    """
+    request = _Request(comparator, upper=False)
+    return _plan(request, _prepare(request, (data, values), out))
+
+
+def _upper_planner(
+    data: Any, values: Any, comparator: Op | Callable[..., Any] | None = None, *, out: Any = None
+) -> Plan:
+    """Prepare an upper_bound; see the plan of `lower_bound`."""
+    request = _Request(comparator, upper=True)
+    return _plan(request, _prepare(request, (data, values), out))
+
+
+lower_bound.plan = _lower_planner  # type: ignore[attr-defined]  # `km.lower_bound.plan` is public
+upper_bound.plan = _upper_planner  # type: ignore[attr-defined]  # likewise

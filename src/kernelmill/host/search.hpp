@@ -1,0 +1,72 @@
+// search.hpp - where values belong in sorted data: several binary searches side by side, so that their
+// cache misses overlap, without branches.  What comes before what, says the comparator.
+//
+//   km::search<Op, km::arg<Data>, km::arg<Value>, upper>::run(call, Op)
+//
+// Operands: the data, in one dimension, the values, the places.  The shape is that of the values; flags
+// hold the length of the data, times 2.  Whatever the order of the data, no place outside is read.
+#pragma once
+#include "numbered.hpp"
+
+namespace km {
+
+template <class Op, class D, class V, bool Upper> struct search {
+  static constexpr i64 beside = 16, task = 1024;
+
+  struct Job {
+    const Call* call;
+    const Op& op;
+    const char* data;
+    i64 stride, length;
+    // Whether the place of a value is behind element i.
+    KM_INL bool before(i64 i, const V& value) const {
+      const D found = element<D>::load(data + i * stride);
+      if constexpr (Upper)
+        return !op(value, found);
+      else
+        return op(found, value);
+    }
+  };
+
+  template <int N> static KM_INL void find(const Job& job, const V* value, i64* at) {
+    for (int u = 0; u < N; u++) at[u] = 0;
+    for (i64 n = job.length; n > 1;) {
+      const i64 half = n / 2;
+      for (int u = 0; u < N; u++) at[u] += job.before(at[u] + half - 1, value[u]) ? half : 0;
+      n -= half;
+    }
+    if (job.length > 0)
+      for (int u = 0; u < N; u++) at[u] += job.before(at[u], value[u]) ? 1 : 0;
+  }
+  static KM_HOT void range(const Job& given, i64 begin, i64 end) {
+    const Job job = given;
+    const elements_of<V> from{job.call, 1};
+    const elements_of<i64> to{job.call, 2};
+    const bool plain = to.plain();
+    char room[beside * sizeof(V)];
+    V value[beside];
+    i64 at[beside];
+    for (i64 i = begin, n; i < end; i += n) {
+      n = smaller(beside, end - i);
+      const char* values = from.fetch(i, n, room);
+      for (i64 u = 0; u < n; u++) value[u] = element<V>::load(values + u * (i64)sizeof(V));
+      if (n == beside)
+        find<(int)beside>(job, value, at);
+      else
+        for (i64 u = 0; u < n; u++) find<1>(job, value + u, at + u);
+      for (i64 u = 0; u < n; u++)
+        element<i64>::store(plain ? to.call->operands[2].data + (i + u) * 8 : to.at(i + u), at[u]);
+    }
+  }
+
+  static KM_COLD void run(const Call* call, const Op& op) {
+    const Job job{call, op, call->operands[0].data, call->operands[0].strides[0], call->flags >> 1};
+    const i64 values = extent_of(call, 0, call->ndim);
+    auto body = [&](i64 begin, i64 end) {
+      range(job, begin * task, smaller(end * task, values));
+    };
+    for_tasks(call, ceil_div(values, task), body);
+  }
+};
+
+}  // namespace km
