@@ -58,6 +58,7 @@ from kernelmill.algorithms.feed_text import (
 from kernelmill.algorithms.moves import Moved, moved
 from kernelmill.dtypes import DType, StructType, promotion, storage
 from kernelmill.errors import ArgumentError, ShapeError
+from kernelmill.runtime.devices import current_backend
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,9 +70,12 @@ if TYPE_CHECKING:
 __all__ = [
     "Feed",
     "Feeds",
+    "apart",
     "feeds_functions",
     "feeds_scope",
     "moved_feeds",
+    "named_parts",
+    "out_ground",
     "read_feeds",
     "write_feeds",
 ]
@@ -150,7 +154,7 @@ class Feed:
         `elementwise` leaves alone what is written in the very place from which it was read.
         """
         arrays = [a for o in outputs for a in o.arguments[len(o.arguments) - o.written :]]
-        made = _apart(self.arguments, arrays, elementwise=elementwise)
+        made = apart(self.arguments, arrays, elementwise=elementwise)
         if all(a is b for a, b in zip(made, self.arguments, strict=True)):
             return self
         function = self._strand.roots(made) if self._strand and self.operator else self.function
@@ -181,7 +185,7 @@ class Feed:
         )
 
 
-def _apart(
+def apart(
     operands: Sequence[Argument], outputs: Sequence[Argument], *, elementwise: bool
 ) -> tuple[Argument, ...]:
     """Return operands, copied where an output overlaps them other than element for element."""
@@ -280,6 +284,12 @@ class _Scattered(Moved):
 def _one(part: Any) -> Any:
     """Return a tuple as a zip; whatever else as it is."""
     return iterators.zip(*part) if type(part) is tuple else part
+
+
+def named_parts(name: str, parts: tuple[Any, ...]) -> list[tuple[str, Any]]:
+    """Return parts with what error texts call them; tuples among them are zips."""
+    several = len(parts) > 1
+    return [(f"{name}[{i}]" if several else name, _one(part)) for i, part in enumerate(parts)]
 
 
 def read_feeds(inputs: tuple[Any, ...], names: tuple[str, ...], family: str) -> Feeds:
@@ -400,9 +410,9 @@ def write_feeds(
     parts = tuple(map(_one, out)) if len(types) > 1 and type(out) is tuple else (_one(out),)
     if len(parts) != len(types):
         raise ArgumentError(f"`out` has {len(parts)} arrays for {len(types)} results")
-    names = ["out"] if len(parts) == 1 else [f"out[{i}]" for i in range(len(parts))]
-    named = list(zip(names, parts, strict=True))
-    ground = _out_ground(named, feeds, length)
+    named = named_parts("out", parts)
+    given = feeds.arguments or [Ground.of((), length).index()]
+    ground = out_ground(named, given, length)
     for name, part in named:
         _check_rank(name, part, ground)
         _check_length(name, _length(part, ground), length, exact=exact)
@@ -414,12 +424,13 @@ def write_feeds(
     return made_feeds, out
 
 
-def _out_ground(named: list[tuple[str, Any]], feeds: Feeds, length: int) -> Ground:
+def out_ground(named: Sequence[tuple[str, Any]], given: Sequence[Argument], length: int) -> Ground:
+    """Return the ground of outputs: arrays that are written, and indices that are read."""
     arrays = [a for _, part in named for a in iterators.arrays_of(part)]
-    ground = Ground({}, feeds.backend.target, length)
+    target = "cuda" if given[0].view.place is not None else current_backend().target
+    ground = Ground({}, target, length)
     if arrays:
         read = _read_only(named)
-        given = feeds.arguments or [Ground.of((), length).index()]
         written = [a for a in arrays if id(a) not in read]
         made = given_outputs(tuple(written), given)
         names = {id(a): name for name, part in named for a in iterators.arrays_of(part)}
@@ -431,7 +442,7 @@ def _out_ground(named: list[tuple[str, Any]], feeds: Feeds, length: int) -> Grou
     return ground
 
 
-def _read_only(named: list[tuple[str, Any]]) -> dict[int, Any]:
+def _read_only(named: Sequence[tuple[str, Any]]) -> dict[int, Any]:
     """Return the arrays in outputs that are read: the indices of permutations."""
     found: dict[int, Any] = {}
 
@@ -471,7 +482,7 @@ def _writing(name: str, part: Any, type_: DType | StructType, length: int, stran
     operator = nodes.weave(
         _named(part), node, strand.params(), strand.operators, strand.types, value=type_
     )
-    operands = _apart(strand.operands, written, elementwise=False)
+    operands = apart(strand.operands, written, elementwise=False)
     function = strand.roots(operands)
     return Feed(
         "out", name, type_, length, (*operands, *written), target, operator, function,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import numpy as np
 
+from kernelmill.algorithms.weave import as_stored
 from kernelmill.compiler.builder import (
     FunctionBuilder,
     convert,
@@ -78,7 +79,7 @@ class Fold:
         if self.init is not None:
             start = _captured(builder, self.accumulator, captures)
             value = builder.call(inner.entry, [start, value])
-            value = convert(value, self.accumulator)
+            value = as_stored(value, self.accumulator)
         else:
             captures, functions = [], ()
         builder.return_(value if value.type == out else convert(value, out))
@@ -140,6 +141,8 @@ def plan_fold(op: Op, element: Element, init: object, dtype: object) -> Fold:
         accumulator = float32 if out.name in _HALVES else out
         return Fold(op, _combine(op, accumulator), accumulator, out, init)
     result = storage(specialize(op, (start, start)).result)
+    if _are_fields(result, start):
+        result = start
     if result != start and not (can_store(start, result) or result == bool_):
         raise DTypeError(
             f"{op.name} of two {start} gives {result}, which cannot be combined with {start}",
@@ -206,13 +209,26 @@ def _combine(op: Op, accumulator: Element) -> Specialized:
     """Return the operator on two accumulators, whose result must be one."""
     found = specialize(op, (accumulator, accumulator))
     result = found.result
-    same = storage(result) == accumulator
+    same = storage(result) == accumulator or _are_fields(result, accumulator)
     if not same and not (isinstance(result, (DType, WeakType)) and can_store(result, accumulator)):
         raise DTypeError(
             f"{op.name} of two {accumulator} gives {result}; a reduction needs {accumulator}",
             hint="convert the result in the operator, or pass `dtype=`",
         )
     return found
+
+
+def _are_fields(result: Type, struct: Element) -> bool:
+    """Whether an operator returns the fields of a struct as a tuple."""
+    return (
+        isinstance(result, TupleType)
+        and isinstance(struct, StructType)
+        and len(result.items) == len(struct.fields)
+        and all(
+            can_store(item, f.type) or _are_fields(item, f.type)
+            for item, f in zip(result.items, struct.fields, strict=True)
+        )
+    )
 
 
 def _with_init(element: Element, init: object) -> Element:

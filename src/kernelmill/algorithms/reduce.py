@@ -13,6 +13,7 @@ import numpy as np
 from kernelmill import events
 from kernelmill.algorithms.plan import Bound, Plan, execute, lately, remember
 from kernelmill.algorithms.reductions import Determinism, Options, Request, prepare, request_of
+from kernelmill.algorithms.weave import Roots
 from kernelmill.compiler.op import WELL_KNOWN, Op, root_of
 from kernelmill.runtime.memory import QUICK_TYPES
 
@@ -42,7 +43,7 @@ def reduce(
     Parameters
     ----------
     x
-        An array of any layout.
+        An array of any layout, or an iterator, see `km.iterators`.
     op
         `km.add` and the like, a Python function, or a tuple of them: then there are several
         results from one pass. A Python function counts as non-commutative, and keeps the order of
@@ -106,7 +107,8 @@ def transform_reduce(
     Parameters
     ----------
     inputs
-        An array, or a tuple of arrays that broadcast: `transform` has one parameter for each.
+        An array or an iterator, or a tuple of them that broadcast: `transform` has one parameter
+        for each.
     transform
         What to reduce of each element. With a tuple of operators it may return a tuple, one value
         for each operator.
@@ -219,4 +221,5 @@ def _quick_key(
 
 def _plan(request: Request, bound: Bound) -> Plan:
     """Make the plan of a bound call; contiguous arrays of that shape get the short way."""
-    return Plan(bound, partial(prepare, request), fixed=True)
+    fixed = None if isinstance(bound.functions[-1], Roots) else True
+    return Plan(bound, partial(prepare, request), fixed=fixed)

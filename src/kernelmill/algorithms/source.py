@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from kernelmill.algorithms.costs import count_flops
-from kernelmill.compiler.builder import FunctionBuilder, convert, tuple_item
+from kernelmill.algorithms.weave import as_stored
+from kernelmill.compiler.builder import FunctionBuilder
 from kernelmill.compiler.cpp import print_program
 from kernelmill.compiler.cpp_types import type_spelling
 from kernelmill.compiler.dialects import CUDA, GUARDED, HOST, HOST_NEAR
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
     from kernelmill.algorithms.layout import Access, Pattern
     from kernelmill.compiler.cpp import PrintedOperator
-    from kernelmill.compiler.ir import Expr
     from kernelmill.dtypes import Type
     from kernelmill.runtime.backend import Target
 
@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 
-def storing(program: Program, wanted: Sequence[DType | StructType]) -> Program:
+def storing(program: Program, wanted: Sequence[Type]) -> Program:
     """Return the program with an entry that converts its results to the types that are stored."""
     entry = program.entry
     target: Type = wanted[0] if len(wanted) == 1 else TupleType(tuple(wanted))
@@ -55,16 +55,8 @@ def storing(program: Program, wanted: Sequence[DType | StructType]) -> Program:
         return program
     wrapper = FunctionBuilder(f"{entry.name}_stored", entry.params)
     result = wrapper.call(entry, [wrapper.param(i) for i in range(len(entry.params))])
-    wrapper.return_(_converted(result, target))
+    wrapper.return_(as_stored(result, target))
     return Program((*program.functions, wrapper.finish()), program.captures)
-
-
-def _converted(value: Expr, target: Type) -> Expr:
-    """Convert a result that may be stored so: a weak integer wraps, as everywhere at run time."""
-    if isinstance(target, TupleType) and isinstance(value.type, TupleType):
-        items = [_converted(tuple_item(value, i), t) for i, t in enumerate(target.items)]
-        return FunctionBuilder.make_tuple(items)
-    return convert(value, target)
 
 
 def access(
@@ -130,7 +122,7 @@ def transform_source(
     name: str,
     program: Program,
     inputs: Sequence[tuple[Type, Access]],
-    outputs: Sequence[tuple[DType | StructType, Access]],
+    outputs: Sequence[tuple[Type, Access]],
     loop: Loop = "any",
 ) -> KernelSource:
     """Return the text of an element-wise kernel; `loop` is that of the target, see `loop_for`."""
@@ -144,7 +136,7 @@ def _host_transform(
     name: str,
     whole: Program,
     inputs: Sequence[tuple[Type, Access]],
-    outputs: Sequence[tuple[DType | StructType, Access]],
+    outputs: Sequence[tuple[Type, Access]],
 ) -> KernelSource:
     printed = [print_program(whole, HOST)]
     functor = "km::Op"
@@ -182,7 +174,7 @@ def _cuda_transform(
     name: str,
     whole: Program,
     inputs: Sequence[tuple[Type, Access]],
-    outputs: Sequence[tuple[DType | StructType, Access]],
+    outputs: Sequence[tuple[Type, Access]],
     loop: Loop,
 ) -> KernelSource:
     printed = print_program(whole, CUDA)
@@ -209,7 +201,7 @@ def _cuda_transform(
 
 def _packets(
     inputs: Sequence[tuple[Type, Access]],
-    outputs: Sequence[tuple[DType | StructType, Access]],
+    outputs: Sequence[tuple[Type, Access]],
     flops: int,
 ) -> tuple[int, int]:
     """Return how many neighbours a thread takes as one packet, and how many packets at a time."""

@@ -23,6 +23,7 @@ from kernelmill.algorithms.arguments import (
     values_of,
 )
 from kernelmill.algorithms.costs import Cost, count_flops
+from kernelmill.algorithms.fusion import fuse_transform, holds_iterators, stored_type
 from kernelmill.algorithms.moves import moved
 from kernelmill.algorithms.plan import (
     Bound,
@@ -40,6 +41,7 @@ from kernelmill.algorithms.source import (
     tile_side,
     transform_source,
 )
+from kernelmill.algorithms.weave import Roots
 from kernelmill.compiler.op import Op, Specialized, as_op, root_of
 from kernelmill.dtypes import DType, StructType, TupleType, can_store, promotion, storage
 from kernelmill.errors import ArgumentError, DTypeError
@@ -70,13 +72,14 @@ def transform(inputs: Any, op: Op | Callable[..., Any], *, out: Any = None) -> A
         buffers, DLPack exporters and torch tensors of any strides; or arrays in the memory of one
         CUDA device (torch, CuPy, DLPack, `__cuda_array_interface__`), which then computes. NumPy
         arrays are copied to it, and to a CUDA device that is the current one; results go back to
-        NumPy when all arrays were of NumPy.
+        NumPy when all arrays were of NumPy. Beside arrays of one dimension iterators are taken,
+        see `km.iterators`.
     op
         A function of the operator language. When it returns a tuple there are several results.
     out
-        Array, or tuple of arrays, to write to. Its dtype may differ from the operator's within
-        NumPy's rule "same_kind". It may be one of the inputs; an input that overlaps it otherwise
-        is copied first.
+        Array or iterator, or tuple of them, to write to. Its dtype may differ from the operator's
+        within NumPy's rule "same_kind". It may be one of the inputs; an input that overlaps it
+        otherwise is copied first.
 
     Returns
     -------
@@ -140,12 +143,14 @@ class _Signature:
 
     operator: Specialized
     inputs: tuple[tuple[Any, layouts.Access], ...]
-    outputs: tuple[tuple[DType | StructType, layouts.Access], ...]
+    outputs: tuple[tuple[Type, layouts.Access], ...]
     loop: Loop
 
 
 def _prepare(op: Op, inputs: tuple[Any, ...], out: Any) -> Bound:
     """Check the arguments of a call and bind them to a kernel."""
+    if holds_iterators(inputs, out):
+        return _fused(op, inputs, out)
     call = moved(inputs, out, "inputs")
     given = arguments_of(call.inputs, "inputs", wide=True)
     backend_of(given, "transform")
@@ -162,19 +167,49 @@ def _bind(op: Op, given: list[Argument], out: Any) -> Bound:
     outputs, result = outputs_of(out, results, shape, given)
     shape = outputs[0].view.shape
     given = [a.apart_from(outputs) for a in given]
+    bound = _bound(op, operator, given, outputs, shape)
+    return replace(
+        bound,
+        functions=(op.function,),
+        result=result,
+        scalar=out is None and not shape and _is_numpy(given),
+        values=values_of(operator.translation.program, given),
+    )
+
+
+def _fused(op: Op, inputs: tuple[Any, ...], out: Any) -> Bound:
+    """Bind a call with iterators: they are part of its operator."""
+    fused = fuse_transform(op, inputs, out)
+    backend_of(fused.given, "transform")
+    bound = _bound(op, fused.operator, fused.given, fused.outputs, (fused.length,))
+    return replace(
+        bound,
+        functions=(fused.function,),
+        result=fused.result,
+        elements=bound.elements if fused.outputs else 0,
+        finish=fused.call.back if fused.call.returns else None,
+    )
+
+
+def _bound(
+    op: Op,
+    operator: Specialized,
+    given: list[Argument],
+    outputs: list[Argument],
+    shape: tuple[int, ...],
+) -> Bound:
+    """Return the call of an operator on operands; function and result are still missing."""
     layout = layouts.elementwise(shape, [a.operand for a in given], [o.operand for o in outputs])
     built = _built(op, operator, given, outputs, layout)
     return Bound(
         built=built,
-        functions=(op.function,),
+        functions=(),
         shape=layout.shape,
         views=tuple(a.view for a in (*given, *outputs)),
         strides=layout.strides,
         elements=math.prod(shape),
         workspace=0,
-        result=result,
-        scalar=out is None and not shape and _is_numpy(given),
-        values=values_of(operator.translation.program, given),
+        result=None,
         grid=_tiles(given, built.backend.target, layout),
     )
 
@@ -245,10 +280,10 @@ def _built(
     taken = _taken(given, target, layout)
     loop = loop_for(target, len(layout.shape), taken)
     made = tuple(
-        (o.view.dtype, o.access(target, p))
+        (stored_type(o), o.access(target, p))
         for o, p in zip(outputs, layout.patterns[count:], strict=True)
     )
-    moved = [a.view.dtype.itemsize for a in (*given, *outputs) if a.view.size > 1 or count == 1]
+    moved = [a.operand.itemsize for a in (*given, *outputs) if a.view.size > 1 or count == 1]
     program = operator.translation.program
     types = ", ".join(f"{type_} {pattern}" for type_, pattern in (*taken, *made))
     return build(
@@ -292,6 +327,8 @@ def _plan(op: Op, bound: Bound) -> Plan:
 
     On a device others get it too, for their very shapes and strides.
     """
+    if isinstance(bound.functions[0], Roots):
+        return Plan(bound, partial(_prepare, op), fixed=None)
     on_device = bound.built.backend.target == "cuda"
     by_value = on_device and any(bound.values)
     arrays = [v for v in bound.views if v.place is not None] if by_value else bound.views

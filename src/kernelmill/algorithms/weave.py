@@ -51,6 +51,7 @@ __all__ = [
     "Shuffled",
     "Stored",
     "Value",
+    "as_stored",
     "slot_type",
     "weave",
 ]
@@ -216,7 +217,7 @@ class _Weaver:
         self, operators: Sequence[Specialized], numbers: Sequence[DType], *, shift: int
     ) -> None:
         self.shift = shift
-        self._taken: set[str] = {"element"}
+        self._taken: set[str] = {"item"}
         self.functions: list[ir.Function] = []
         self.captures: list[tuple[str, Type]] = []
         self._entries = [self._adopt(operator.translation.program) for operator in operators]
@@ -365,7 +366,10 @@ def _part(weaver: _Weaver, node: Part) -> ir.Expr:
 
 
 def as_stored(value: ir.Expr, wanted: Type) -> ir.Expr:
-    """Convert a value to the type that is stored; items of a tuple become fields of a struct."""
+    """Convert a value to the type that is stored; items of a tuple become fields of a struct.
+
+    A weak integer wraps, as everywhere at run time.
+    """
     found = value.type
     if found == wanted:
         return value
@@ -436,7 +440,7 @@ def _woven(
     shift: int,
 ) -> Specialized:
     weaver = _Weaver(operators, numbers, shift=shift)
-    builder = FunctionBuilder("element", params)
+    builder = FunctionBuilder("item", params)
     builder.return_(weaver.expression(node))
     functions = (*weaver.functions, builder.finish())
     program = ir.Program(functions, tuple(weaver.captures))

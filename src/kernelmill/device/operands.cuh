@@ -1,7 +1,7 @@
 // operands.cuh - what element-wise kernels and reductions share: how operands are described, and several neighbouring elements
 // moved by one access.  The loops are in transform.cuh and reduce*.cuh.
 #pragma once
-#include "base.hpp"
+#include "elements.hpp"
 
 namespace km {
 
@@ -12,11 +12,26 @@ template <int... K> struct counted<0, K...> { typedef indices<K...> type; };
 template <int N> using indices_of = typename counted<N>::type;
 
 // How an operand moves when the innermost index grows by one; `by_value` is a scalar in the record of the call, and
-// `unaligned` moves as its strides say, with elements at any address.
-enum Pattern : int { contiguous, broadcast, strided, transposed, by_value, unaligned };
+// `unaligned` moves as its strides say, with elements at any address.  Of an `index` and an `address` nothing is read: the
+// address is the value, which grows by one, or does not; a `placed` one is written where the result says, behind the address.
+enum Pattern : int { contiguous, broadcast, strided, transposed, by_value, unaligned, index, address, placed };
+
+template <class T>
+struct address_element {
+  static KM_INL T load(const char* from) { return (T)(i64)(uptr)from; }
+};
+template <class R>
+struct placed_element {
+  static KM_INL void store(char* to, const R& value) {
+    if (value.f1 != nowhere) element<decltype(R::f0)>::store(to + value.f1, value.f0);
+  }
+};
 
 template <class T, int P> struct access_of { typedef element<T> type; };
 template <class T> struct access_of<T, unaligned> { typedef unaligned_element<T> type; };
+template <class T> struct access_of<T, index> { typedef address_element<T> type; };
+template <class T> struct access_of<T, address> { typedef address_element<T> type; };
+template <class R> struct access_of<R, placed> { typedef placed_element<R> type; };
 
 template <class T, int P>
 struct arg {

@@ -80,6 +80,34 @@ struct source<A, by_value> : source<A, broadcast> {
 };
 
 template <class A>
+struct source<A, address> {
+  typedef typename A::type type;
+  type value;
+  KM_INL source(const char* p, i64, const char*) : value((type)(uptr)p) {}
+  template <int V> KM_INL bool is_aligned() const { return true; }
+  KM_INL type one(i64) const { return value; }
+  template <int V, int U> KM_INL batch<type, V * U> many(i64) const {
+    batch<type, V * U> taken;
+    KM_UNROLL_ALL
+    for (int k = 0; k < V * U; k++) taken.item[k] = value;
+    return taken;
+  }
+};
+template <class A>
+struct source<A, index> {
+  typedef typename A::type type;
+  KM_INL source(const char*, i64, const char*) {}
+  template <int V> KM_INL bool is_aligned() const { return true; }
+  KM_INL type one(i64 i) const { return i; }
+  template <int V, int U> KM_INL batch<type, V * U> many(i64 first) const {
+    batch<type, V * U> taken;
+    KM_UNROLL_ALL
+    for (int k = 0; k < V * U; k++) taken.item[k] = first + k / V * (transform_threads * V) + k % V;
+    return taken;
+  }
+};
+
+template <class A>
 struct sink {
   typedef typename A::type type;
   static constexpr bool moves = A::pattern == contiguous;

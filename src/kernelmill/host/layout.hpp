@@ -2,6 +2,7 @@
 // walk over the outer dimensions.  What is computed per element is in transform.hpp and reduce.hpp.
 #pragma once
 #include "abi.hpp"
+#include "elements.hpp"
 
 namespace km {
 
@@ -13,6 +14,9 @@ enum Pattern : int {
   strided,     // by the stride of the call
   transposed,  // by the stride of the call, while the dimension before is the contiguous one
                // (transform only)
+  index,       // nothing is read: the address is the value, which grows by one
+  address,     // likewise, and does not move
+  placed,      // written where the result says, as an offset behind the address
 };
 
 template <class T, int P> struct arg {
@@ -71,6 +75,21 @@ template <class A> struct reader<A, broadcast> {
   KM_INL typename A::type operator[](i64) const { return value; }
 };
 
+template <class A> struct reader<A, index> {
+  i64 first;
+  KM_INL reader(const char* p, i64) : first((i64)(uptr)p) {}
+  KM_INL reader ahead(i64 n) const { return reader((const char*)(uptr)(first + n), 1); }
+  KM_INL void prefetch(i64, i64) const {}
+  KM_INL typename A::type operator[](i64 i) const { return first + i; }
+};
+template <class A> struct reader<A, address> {
+  i64 value;
+  KM_INL reader(const char* p, i64) : value((i64)(uptr)p) {}
+  KM_INL reader ahead(i64) const { return *this; }
+  KM_INL void prefetch(i64, i64) const {}
+  KM_INL typename A::type operator[](i64) const { return value; }
+};
+
 // Brings n elements that lie `stride` bytes apart together; the strides that a view often has, each
 // other element and backwards, by whole registers.
 template <class T> KM_HOT void collect(char* KM_R to, const char* KM_R from, i64 stride, i64 n) {
@@ -86,12 +105,20 @@ template <class T> KM_HOT void collect(char* KM_R to, const char* KM_R from, i64
       element<T>::store(to + i * size, element<T>::load(from + i * stride));
 }
 
+// Stores a value, f0, behind an address by its offset, f1.
+template <class R> KM_INL void store_placed(char* to, const R& placed) {
+  typedef decltype(R::f0) T;
+  if (placed.f1 != nowhere) element<T>::store(to + placed.f1, placed.f0);
+}
+
 template <class A> struct writer {
   char* at;
   i64 stride;
   KM_INL writer(char* p, i64 s) : at(p), stride(A::pattern == strided ? s : A::size) {}
   template <class V> KM_INL void put(i64 i, const V& value) const {
-    if constexpr (A::pattern == strided)
+    if constexpr (A::pattern == placed)
+      store_placed(at, value);
+    else if constexpr (A::pattern == strided)
       element<typename A::type>::store(at + i * stride, value);
     else
       element<typename A::type>::store(at + i * A::size, value);

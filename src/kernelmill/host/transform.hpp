@@ -37,7 +37,8 @@ template <class Op, class... I, class... O> struct transform<Op, in<I...>, out<O
 
   // Inputs that move by a stride are first brought together in the first-level cache, a piece of
   // the row at a time; a turned one lies there already.
-  template <class A> using near_arg = arg<typename A::type, A::pattern == broadcast ? broadcast : contiguous>;
+  template <class A>
+  using near_arg = arg<typename A::type, A::pattern == strided || A::pattern == transposed ? contiguous : A::pattern>;
   static constexpr i64 piece = 512;
   static constexpr i64 scattered = max_of(I::pattern == strided ? I::size : 0 ...);
 
@@ -103,7 +104,9 @@ template <class Op, class... I, class... O> struct transform<Op, in<I...>, out<O
                          reader<near_arg<I>>(p[K], 0)...);
   }
   template <class A> static KM_INL void put(char* to, i64 stride, const char* from, i64 n) {
-    if (A::pattern == contiguous)
+    if constexpr (A::pattern == placed)
+      for (i64 i = 0; i < n; i++) store_placed(to, element<typename A::type>::load(from + i * A::size));
+    else if (A::pattern == contiguous)
       __builtin_memcpy(to, from, (usize)(n * A::size));
     else
       for (i64 i = 0; i < n; i++) __builtin_memcpy(to + i * stride, from + i * A::size, A::size);
@@ -189,9 +192,10 @@ template <class Op, class... I, class... O> struct transform<Op, in<I...>, out<O
         s[k] = last < 0 ? 0 : c->operands[k].strides[last];
         down[k] = last < 1 ? 0 : c->operands[k].strides[last - 1];
       }
+      constexpr bool read[] = {(I::pattern != index)..., false};
       int moving = 0;
       for (int k = 0; k < inputs; k++)
-        if (s[k] && (rows == 1 || down[k])) moving++, fetched = k;
+        if (read[k] && s[k] && (rows == 1 || down[k])) moving++, fetched = k;
       if (moving > 1) fetched = -1;
       width = columns < 2 * task_elements ? columns : task_elements;
       height = larger(i64(1), task_elements / width);
