@@ -9,9 +9,26 @@ import pytest
 
 from kernelmill.config import override
 from kernelmill.package import finder, load
+from kernelmill.package.registry import Add
 from kernelmill.package.registry_files import FilesRegistry
-from kernelmill.package.serve import Access, Server, User
+from kernelmill.package.serve import Access, Handler, Server, User
 from kernelmill.package.shelf import open_shelf
+
+
+class Faulty(Handler):
+    """A registry that misbehaves: `server.owner.faults` maps part of a path to what is done there.
+
+    A fault is called with the handler and the answer; it returns the answer to send, or None when
+    it has sent something itself. One that is done is taken off by the test.
+    """
+
+    def answer(self, answer):
+        for part, fault in list(getattr(self.server.owner, "faults", {}).items()):
+            if part in f"{self.command} {self.path}":
+                answer = fault(self, answer)
+        if answer is not None:
+            super().answer(answer)
+
 
 WRITER = User("writer", "hf_write", True)
 READER = User("reader", "hf_read", False)
@@ -48,7 +65,14 @@ def forget_kernels():
 @pytest.fixture
 def clean(tmp_path):
     """Nothing loaded, and a cache of its own."""
-    with override(cache_dir=tmp_path / "mill-cache"):
+    changes = {
+        "cache_dir": tmp_path / "mill-cache",
+        "hub_cache": tmp_path / "hf-cache",
+        "hub_config": tmp_path / "hub.toml",
+        "hub_offline": False,
+        "local_kernels": "",
+    }
+    with override(**changes):
         yield
     forget_kernels()
     importer = sys.modules.get("kernels.importer")
@@ -61,7 +85,18 @@ def served(tmp_path, monkeypatch, clean):
     """A server over a directory; writes need `WRITER`, and the organization `org` is trusted."""
     registry = FilesRegistry(open_shelf(str(tmp_path / "registry")), large=4096)
     access = Access(users=(WRITER, READER), trusted=frozenset({"org"}))
-    with Server(registry, access) as server:
+    with Server(registry, access, handler=Faulty) as server:
+        server.faults = {}
         point_clients_at(monkeypatch, server.endpoint, tmp_path / "hf-cache")
-        yield server
+        with override(hub_endpoint=server.endpoint):
+            yield server
     assert not server.log.refused, "a client went beyond the protocol"
+
+
+def publish(server, root, repo_id="org/twice", branch="v1", extra=()):
+    """Put a project's `build/` on a branch, on the server's side; return the commit."""
+    registry = server.service.registry
+    registry.create(repo_id)
+    paths = sorted(p for p in root.rglob("*") if p.is_file())
+    adds = [Add(str(p.relative_to(root)), p) for p in paths]
+    return registry.publish(repo_id, branch, [*adds, *extra], message="published").id

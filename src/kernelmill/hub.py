@@ -5,21 +5,95 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernelmill.package.choice import local_variant
-from kernelmill.package.load import get_kernel_dep, load, loaded, read_candidate
+from kernelmill.errors import LockError
+from kernelmill.package.load import get_kernel_dep, loaded
+from kernelmill.package.lock import FILE, read_lock
+from kernelmill.package.obtain import Shelves
+from kernelmill.package.policy import read_policy
+from kernelmill.package.wanted import Wanted
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Sequence
     from types import ModuleType
 
-__all__ = ["get_kernel_dep", "get_local_kernel", "loaded"]
+__all__ = [
+    "get_kernel",
+    "get_kernel_dep",
+    "get_local_kernel",
+    "get_locked_kernel",
+    "load_kernel",
+    "loaded",
+]
+
+
+def get_kernel(
+    repo_id: str,
+    *,
+    version: int | str | None = None,
+    revision: str | None = None,
+    registry: str = "",
+    backend: str | None = None,
+    trust: bool | Sequence[str] = False,
+    check_arch: bool = True,
+) -> ModuleType:
+    """Load the newest version of a kernel in a range, from the cache or its registry.
+
+    Parameters
+    ----------
+    repo_id
+        `organization/name`.
+    version
+        A range such as ">=1.1,<2", or an integer: the head of that major version.
+    revision
+        A commit (long or short), a tag or a branch, in place of `version`.
+    registry
+        The name of a configured registry; "" is the one that serves the organization.
+    backend
+        "cpu" leaves the accelerator out; None is what the system has.
+    trust
+        True, or a list with this repository in it, loads it though no rule allows its publisher;
+        its bytes are verified all the same.
+    check_arch
+        Whether code for CUDA must have been built for the current device.
+
+    Returns
+    -------
+    module
+        The kernel. Each version has a module name of its own, so several can be loaded.
+
+    Raises
+    ------
+    TrustError
+        The policy does not allow the publisher, or a signature is missing; the hint is the command
+        that would allow it.
+    IntegrityError
+        A file is not the one of the commit or of the digest; nothing was imported.
+    RegistryError
+        The registry does not answer, or has no such kernel.
+    PackageError
+        No version is in the range or has a variant for this system; the text says of each why not.
+    KernelImportError
+        The import raised or exited.
+
+    Examples
+    --------
+    >>> from kernelmill import hub
+    >>> hub.get_kernel("org/img2gray", version=">=1.1", revision="v1")
+    Traceback (most recent call last):
+        ...
+    kernelmill.errors.PackageError: both a version ('>=1.1') and a revision ('v1') are given; ...
+    """
+    wanted = Wanted.of(version, revision)
+    shelves = Shelves(registry=registry, backend=backend, trust=trust, check_arch=check_arch)
+    return shelves.load(repo_id, wanted)
 
 
 def get_local_kernel(path: str | os.PathLike[str], *, backend: str | None = None) -> ModuleType:
     """Load a kernel from a directory.
 
     Its files are compared with the digest in its `metadata.json`, where there is one, before
-    anything is imported.
+    anything is imported. Kernels that it depends on come from registries.
 
     Parameters
     ----------
@@ -56,4 +130,96 @@ def get_local_kernel(path: str | os.PathLike[str], *, backend: str | None = None
     ...     hub.get_local_kernel(home).twice(21)
     42
     """
-    return load(read_candidate(local_variant(Path(path), backend=backend)))
+    return Shelves(backend=backend).load_local(Path(path))
+
+
+def get_locked_kernel(
+    repo_id: str,
+    *,
+    lockfile: str | os.PathLike[str] | None = None,
+    backend: str | None = None,
+    trust: bool | Sequence[str] = False,
+    check_arch: bool = True,
+) -> ModuleType:
+    """Load a kernel as a project's `kernelmill.lock` names it, from the cache or its registry.
+
+    Parameters
+    ----------
+    repo_id
+        `organization/name`, or with `@N` where several major versions are locked.
+    lockfile
+        None is the nearest `kernelmill.lock` in the current directory or above it.
+    backend, trust, check_arch
+        As for `get_kernel`.
+
+    Raises
+    ------
+    LockError
+        It is not locked, the lock was edited, or a file is not the locked one.
+    PackageError
+        As `get_kernel`.
+
+    Examples
+    --------
+    >>> from kernelmill import hub
+    >>> hub.get_locked_kernel("org/img2gray", lockfile="/nowhere/kernelmill.lock")
+    Traceback (most recent call last):
+        ...
+    kernelmill.errors.LockError: there is no /nowhere/kernelmill.lock
+    ...
+    """
+    return _locked(repo_id, lockfile, backend, trust, check_arch=check_arch, offline=None)
+
+
+def load_kernel(
+    repo_id: str,
+    *,
+    lockfile: str | os.PathLike[str] | None = None,
+    backend: str | None = None,
+    trust: bool | Sequence[str] = False,
+    check_arch: bool = True,
+) -> ModuleType:
+    """Load a kernel as a project's lock names it, from the cache alone: no request is made.
+
+    Parameters and errors are those of `get_locked_kernel`; `kernelmill sync` fills the cache.
+
+    Examples
+    --------
+    >>> from kernelmill import hub
+    >>> hub.load_kernel("org/img2gray", lockfile="/nowhere/kernelmill.lock")
+    Traceback (most recent call last):
+        ...
+    kernelmill.errors.LockError: there is no /nowhere/kernelmill.lock
+    ...
+    """
+    return _locked(repo_id, lockfile, backend, trust, check_arch=check_arch, offline=True)
+
+
+def _locked(
+    repo_id: str,
+    lockfile: str | os.PathLike[str] | None,
+    backend: str | None,
+    trust: bool | Sequence[str],  # noqa: FBT001 - passed on
+    *,
+    check_arch: bool,
+    offline: bool | None,
+) -> ModuleType:
+    place = _nearest_lock() if lockfile is None else Path(lockfile)
+    lock = read_lock(place)
+    shelves = Shelves(
+        policy=read_policy(place.parent), backend=backend, trust=trust, check_arch=check_arch
+    )
+    if offline is not None:
+        shelves.offline = offline
+    return shelves.load_locked(lock, repo_id)
+
+
+def _nearest_lock() -> Path:
+    here = Path.cwd()
+    for directory in (here, *here.parents):
+        if (directory / FILE).is_file():
+            return directory / FILE
+    raise LockError(
+        f"there is no {FILE} in {here} or above it",
+        hint="`kernelmill lock` makes it; `lockfile=` names another place",
+    )

@@ -1,0 +1,488 @@
+"""Kernels by name: found in registries or in the cache, downloaded, verified and loaded.
+
+Which versions there are is `versions`', what a kernel must prove is `policy`'s, how it becomes a
+module is `load`'s. Here these meet: nothing is downloaded from whom the policy does not trust, and
+nothing is imported that has not proved what the policy asks.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kernelmill.config import get_config
+from kernelmill.errors import IntegrityError, NotPublishedError, PackageError
+from kernelmill.package.cache import HubCache, Source
+from kernelmill.package.choice import choose, local_variant
+from kernelmill.package.digest import file_hash, git_blob_id, hash_variant
+from kernelmill.package.load import Candidate, Origin, load, read_candidate, verify_digest
+from kernelmill.package.metadata import FILE
+from kernelmill.package.policy import Policy, RegistrySettings, Rule, read_policy
+from kernelmill.package.registry import Ref, Refs, pick_commit
+from kernelmill.package.registry_open import open_mirrors, open_settings
+from kernelmill.package.requirements import check_arch, check_python
+from kernelmill.package.signature import BUNDLE, Signed, signature_path, verify_signature
+from kernelmill.package.system import here
+from kernelmill.package.versions import needs_of, newest, variant_files
+from kernelmill.package.wanted import Wanted, branch_of, parse_version
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from types import ModuleType
+
+    from kernelmill.package.lock import Lock, LockedKernel
+    from kernelmill.package.registry import File, Registry
+
+    Progress = Callable[[int, int], None]
+
+__all__ = ["MOST_BYTES", "Located", "Shelves", "local_overrides"]
+
+MOST_BYTES: Final = 16 << 30
+THREADS: Final = 8
+_SIGNED: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """One variant of one commit of a kernel, and the registry that named it."""
+
+    repo_id: str
+    commit: str
+    variant: str
+    settings: RegistrySettings
+    revision: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.repo_id} {self.variant} at {self.commit[:12]}"
+
+
+def local_overrides(text: str) -> dict[str, Path]:
+    """Read LOCAL_KERNELS: `organization/name=directory`, several separated by a colon.
+
+    Raises
+    ------
+    PackageError
+        A part is not of that form.
+
+    Examples
+    --------
+    >>> from kernelmill.package.obtain import local_overrides
+    >>> local_overrides("org/x=/tmp/x:org/y=/tmp/y")["org/y"].name
+    'y'
+    """
+    found: dict[str, Path] = {}
+    for part in filter(None, text.split(os.pathsep)):
+        repo_id, equals, path = part.partition("=")
+        if not equals or not repo_id or not path:
+            raise PackageError(
+                f"LOCAL_KERNELS has {part!r}; accepted: organization/name=directory, several "
+                "separated by a colon"
+            )
+        found[repo_id] = Path(path)
+    return found
+
+
+@dataclass(slots=True)
+class Shelves:
+    """Everything that finds and loads kernels by name, with one policy, cache and system.
+
+    Parameters
+    ----------
+    policy
+        Registries and rules.
+    registry
+        The name of one of them, "" for the one that serves the repository.
+    offline
+        Whether no registry is asked.
+    trust
+        True trusts all, a list the repositories in it, as far as level 1.
+    backend
+        "cpu" leaves the accelerator out; None is what the system has.
+    progress
+        Called with bytes that are there and bytes altogether, while files are downloaded.
+    """
+
+    policy: Policy = field(default_factory=read_policy)
+    registry: str = ""
+    offline: bool = field(default_factory=lambda: get_config().hub_offline)
+    trust: bool | Sequence[str] = False
+    backend: str | None = None
+    progress: Progress | None = None
+    check_arch: bool = True
+    cache: HubCache = field(default_factory=lambda: HubCache(get_config().hub_cache))
+    _opened: dict[str, Registry] = field(default_factory=dict)
+    _vouches: dict[tuple[str, str], bool | None] = field(default_factory=dict)
+
+    # ------------------------------------------------------------------------- trust
+
+    def settings(self, repo_id: str) -> RegistrySettings:
+        """Return the registry of a repository."""
+        return self.policy.registry(repo_id, self.registry)
+
+    def open(self, settings: RegistrySettings) -> Registry:
+        """Return a registry, opened once."""
+        if settings.name not in self._opened:
+            self._opened[settings.name] = open_settings(settings)
+        return self._opened[settings.name]
+
+    def rule(self, settings: RegistrySettings, repo_id: str, commit: str = "") -> Rule:
+        """Return what a repository's kernels must prove.
+
+        Raises
+        ------
+        TrustError
+            They are not trusted at all; the hint is the command that would change it.
+        """
+        if self.trust is True or (self.trust and repo_id in self.trust):
+            return Rule(repo_id, 1)
+        return self.policy.rule(
+            settings.name,
+            repo_id,
+            vouched=lambda: self._vouched(settings, repo_id, commit),
+            trust=settings.trust,
+        )
+
+    def _vouched(self, settings: RegistrySettings, repo_id: str, commit: str) -> bool | None:
+        source = self.cache.source(repo_id, commit) if commit else None
+        if source is not None and source.registry == settings.url and source.trusted is not None:
+            return source.trusted
+        if self.offline:
+            return None
+        publisher = repo_id.partition("/")[0]
+        vouched = self.open(settings).trusts(publisher)
+        self._vouches[settings.name, publisher] = vouched
+        return vouched
+
+    # ------------------------------------------------------------------------- where it is
+
+    def locate(self, repo_id: str, wanted: Wanted) -> Located:
+        """Return the newest version in a range, and its variant for this system.
+
+        Raises
+        ------
+        TrustError
+            The policy does not trust its publisher; no request about it was made.
+        PackageError
+            No version is in the range, or none has a variant for this system.
+        RegistryError
+            The registry does not answer.
+        """
+        settings = self.settings(repo_id)
+        if self.offline:
+            return self._locate_offline(settings, repo_id, wanted)
+        self.rule(settings, repo_id)
+        registry = self.open(settings)
+        found = newest(registry, repo_id, wanted, system=here(self.backend))
+        one = found.published
+        for name in {one.branch, one.tag, wanted.revision} - {"", one.commit}:
+            if not one.commit.startswith(name):
+                self.cache.set_ref(repo_id, name, one.commit)
+        return Located(repo_id, one.commit, found.variant, settings, one.branch or wanted.revision)
+
+    def _locate_offline(self, settings: RegistrySettings, repo_id: str, wanted: Wanted) -> Located:
+        refs = self.cache.refs(repo_id)
+        commits = self.cache.commits(repo_id)
+        if wanted.revision:
+            known = Refs(tuple(Ref(name, commit) for name, commit in sorted(refs.items())))
+            place = f"{repo_id} in the cache {self.cache.root}"
+            asked = [pick_commit(wanted.revision, known, commits, place=place)]
+        elif wanted.integer is not None:
+            asked = [c for c in [refs.get(branch_of(wanted.integer))] if c is not None]
+        else:
+            asked = self._in_range(repo_id, wanted, commits)
+        for commit in asked:
+            variant = self._cached_variant(repo_id, commit)
+            return Located(repo_id, commit, variant, settings)
+        there = ", ".join(f"{name} ({commit[:12]})" for name, commit in sorted(refs.items()))
+        raise NotPublishedError(
+            f"{repo_id} ({wanted}) is not in the cache {self.cache.root}, and no registry is asked "
+            f"while offline; cached: {there or 'nothing'}",
+            hint="fetch it once where there is a network, or unset HF_HUB_OFFLINE",
+        )
+
+    def _in_range(self, repo_id: str, wanted: Wanted, commits: Iterable[str]) -> list[str]:
+        """Return the cached commits in a range, the newest version first."""
+        found = []
+        for commit in commits:
+            for directory in sorted((self.cache.snapshot(repo_id, commit) / "build").glob("*")):
+                if not (directory / FILE).is_file():
+                    continue
+                metadata = read_candidate(directory).metadata
+                version = parse_version(metadata.semantic_version or str(metadata.version))
+                if wanted.admits(version):
+                    found.append((version, commit))
+                break
+        return [commit for _, commit in sorted(found, reverse=True)]
+
+    def _cached_variant(self, repo_id: str, commit: str) -> str:
+        """Return the variant for this system, judged by all that were published."""
+        files = self.cache.known_files(repo_id, commit)
+        build = self.cache.snapshot(repo_id, commit) / "build"
+        present = [p.name for p in build.glob("*") if p.is_dir()] if build.is_dir() else []
+        names = list(variant_files(files)) if files is not None else present
+        best = str(choose(names, here(self.backend)).require(f"{repo_id} at {commit[:12]}"))
+        if best not in present:
+            raise PackageError(
+                f"{repo_id} at {commit[:12]}: the variant for this system, {best}, is not in the "
+                f"cache; cached: {', '.join(sorted(present)) or 'none'}",
+                hint="`kernelmill download` fetches it where there is a network",
+            )
+        return best
+
+    # ------------------------------------------------------------------------- bytes
+
+    def listing(self, located: Located) -> tuple[File, ...]:
+        """Return all files of the commit of a kernel.
+
+        Raises
+        ------
+        PackageError
+            They were never listed, and no registry may be asked.
+        """
+        known = self.cache.known_files(located.repo_id, located.commit)
+        if known is not None:
+            return known
+        if self.offline:
+            raise PackageError(
+                f"the files of {located.repo_id} at {located.commit[:12]} were never listed, so "
+                "that what is in the cache cannot be verified offline",
+                hint="`kernelmill download` lists them where there is a network",
+            )
+        return self.cache.files(located.repo_id, located.commit, self.open(located.settings))
+
+    def download(self, located: Located, *, variants: Iterable[str] = ()) -> Path:
+        """Fetch the files of a kernel into the cache; return the variant's directory there.
+
+        Parameters
+        ----------
+        located
+            What is wanted.
+        variants
+            More of them; the one for this system is fetched in any case.
+
+        Raises
+        ------
+        TrustError, RegistryError, IntegrityError
+            See `rule` and `HubCache.fetch_file`.
+        """
+        self.rule(located.settings, located.repo_id, located.commit)
+        names = {located.variant, *variants} - {""}
+        files = [file for file in self.listing(located) if _belongs(file.path, names)]
+        total = sum(file.size for file in files)
+        if total > MOST_BYTES:
+            raise IntegrityError(
+                f"{located} has {total:,} bytes; the limit is {MOST_BYTES:,}",
+                hint="no kernel is that large: its listing was made to fill a disk",
+            )
+        self._note_source(located)
+        sources: Iterable[Registry] = () if self.offline else _Lazy(self, located.settings)
+        self._fetch_all(located, files, sources)
+        snapshot = self.cache.snapshot(located.repo_id, located.commit)
+        return snapshot / "build" / located.variant
+
+    def _note_source(self, located: Located) -> None:
+        if self.offline:
+            return
+        publisher = located.repo_id.partition("/")[0]
+        vouched = self._vouches.get((located.settings.name, publisher))
+        known = self.cache.source(located.repo_id, located.commit)
+        if vouched is None and known is not None and known.registry == located.settings.url:
+            return
+        source = Source(located.settings.url, vouched)
+        self.cache.set_source(located.repo_id, located.commit, source)
+
+    def _fetch_all(
+        self, located: Located, files: Sequence[File], sources: Iterable[Registry]
+    ) -> None:
+        total, done = sum(file.size for file in files), 0
+        fetch = functools.partial(
+            self.cache.fetch_file, located.repo_id, located.commit, registries=sources
+        )
+        with ThreadPoolExecutor(THREADS) as pool:
+            jobs = [(pool.submit(fetch, file), file) for file in files]
+            try:
+                for job, file in jobs:
+                    job.result()
+                    done += file.size
+                    if self.progress is not None:
+                        self.progress(done, total)
+            except BaseException:
+                pool.shutdown(wait=True, cancel_futures=True)
+                raise
+
+    # ------------------------------------------------------------------------- verified
+
+    def candidate(self, located: Located) -> tuple[Candidate, Callable[[Candidate], None]]:
+        """Return a downloaded variant, and what verifies it before it is imported.
+
+        Raises
+        ------
+        TrustError
+            A signature is wanted and not there, or not over these bytes.
+        """
+        rule = self.rule(located.settings, located.repo_id, located.commit)
+        directory = self.download(located)
+        origin = Origin(located.settings.url, located.repo_id, located.commit)
+        checks = None
+        if rule.level == _SIGNED:
+            checks = functools.partial(_check_signature, located, rule, directory)
+        found = read_candidate(directory, origin=origin, before_parsing=checks)
+        return found, functools.partial(self._verify, located, rule)
+
+    def _verify(self, located: Located, rule: Rule, found: Candidate) -> None:
+        files = variant_files(self.listing(located)).get(located.variant, {})
+        verify_commit(found, files)
+        verify_digest(found, required=rule.level > 1)
+
+    def load(
+        self,
+        repo_id: str,
+        wanted: Wanted,
+        chain: tuple[str, ...] = (),
+    ) -> ModuleType:
+        """Return a kernel as a module, with what it depends on loaded before.
+
+        Raises
+        ------
+        PackageError
+            As `locate`, `download` and `load.load`; or kernels depend on each other in a circle.
+        """
+        override = local_overrides(get_config().local_kernels).get(repo_id)
+        if override is not None:
+            return self.load_local(override, chain)
+        located = self.locate(repo_id, wanted)
+        found, verify = self.candidate(located)
+        return self.finish(found, verify, (*chain, repo_id))
+
+    def load_local(self, path: Path, chain: tuple[str, ...] = ()) -> ModuleType:
+        """Return a kernel of a directory; what it depends on comes from registries."""
+        found = read_candidate(local_variant(path, backend=self.backend))
+        return self.finish(found, verify_digest, (*chain, str(path)))
+
+    def finish(
+        self, found: Candidate, verify: Callable[[Candidate], None], chain: tuple[str, ...]
+    ) -> ModuleType:
+        """Verify a kernel, load what it depends on, then the kernel."""
+        verify(found)
+        check_python(found.metadata)
+        if self.check_arch:
+            check_arch(found.metadata)
+        needs: dict[str, ModuleType] = {}
+        for need in needs_of([found.metadata], place=str(found.directory / FILE)).kernels:
+            if need.repo_id in chain:
+                circle = " → ".join([*chain[chain.index(need.repo_id) :], need.repo_id])
+                raise PackageError(f"kernels depend on each other in a circle: {circle}")
+            needs[need.repo_id] = self.load(need.repo_id, need.wanted, chain)
+        return load(found, verify=_nothing_more, dependencies=needs)
+
+    # ------------------------------------------------------------------------- locked
+
+    def locate_locked(self, kernel: LockedKernel) -> Located:
+        """Return the variant for this system of a kernel that is locked; asks nobody."""
+        choice = choose(kernel.variants, here(self.backend))
+        variant = str(choice.require(f"{kernel.slot} {kernel.version}, as locked,"))
+        settings = self.settings(kernel.repo_id)
+        return Located(kernel.repo_id, kernel.commit, variant, settings, kernel.revision)
+
+    def load_locked(self, lock: Lock, repo_id: str) -> ModuleType:
+        """Return a kernel as it is locked, every file of it verified against the lock.
+
+        Raises
+        ------
+        LockError
+            It is not locked, or a file is not the locked one.
+        PackageError
+            As `load`.
+        """
+        override = local_overrides(get_config().local_kernels).get(repo_id.partition("@")[0])
+        if override is not None:
+            return self.load_local(override)
+        kernel = lock.find(repo_id)
+        located = self.locate_locked(kernel)
+        found, verify = self.candidate(located)
+        digest = found.digest
+        if digest.algorithm != "sha256":
+            digest = hash_variant(found.directory)
+        kernel.verify(located.variant, digest, found.raw)
+        verify(found)
+        check_python(found.metadata)
+        if self.check_arch:
+            check_arch(found.metadata)
+        # The lock was made without circles, and reading it checked that all slots are there.
+        needs = {slot.partition("@")[0]: self.load_locked(lock, slot) for slot in kernel.needs}
+        return load(found, verify=_nothing_more, dependencies=needs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lazy:
+    """A registry and its mirrors, opened when something must really be asked."""
+
+    shelves: Shelves
+    settings: RegistrySettings
+
+    def __iter__(self) -> Iterator[Registry]:
+        yield self.shelves.open(self.settings)
+        yield from open_mirrors(self.settings)
+
+
+def _nothing_more(_: Candidate) -> None:
+    """Verify nothing: it was done before the dependencies were loaded."""
+
+
+def _belongs(path: str, variants: Iterable[str]) -> bool:
+    """Return whether a file belongs to one of some variants; bytecode never does."""
+    if path.endswith(".pyc") or "__pycache__" in path.split("/"):
+        return False
+    return any(
+        path.startswith(f"build/{name}/") or path == signature_path(name) for name in variants
+    )
+
+
+def _check_signature(located: Located, rule: Rule, directory: Path, metadata: bytes) -> None:
+    repository = directory.parent.parent
+    signed = Signed(
+        located.repo_id,
+        located.variant,
+        metadata,
+        repository / signature_path(located.variant),
+        directory / BUNDLE,
+    )
+    verify_signature(signed, rule)
+
+
+def verify_commit(found: Candidate, files: Mapping[str, File]) -> None:
+    """Compare a variant on disk with the listing of its commit: blob ids, sha256 of large files.
+
+    Parameters
+    ----------
+    found
+        The variant.
+    files
+        Path below the variant's directory → file of the commit.
+
+    Raises
+    ------
+    IntegrityError
+        A file is missing, unknown or another one; the text names each.
+    """
+    sums = found.digest.hexadecimal() if found.digest.algorithm == "sha256" else {}
+    there = {*found.digest.files, FILE}
+    if (found.directory / BUNDLE).is_file():
+        there.add(BUNDLE)
+    lines = [f"  {path}: missing" for path in sorted(set(files) - there)]
+    lines += [f"  {path}: unknown" for path in sorted(there - set(files))]
+    for path in sorted(there & set(files)):
+        file, place = files[path], found.directory / path
+        large = sums.get(path) or file_hash(place).hex() if file.sha256 else ""
+        key = large or git_blob_id(place)
+        if key != file.key:
+            lines.append(f"  {path}: the commit has {file.key}, found {key}")
+    if lines:
+        raise IntegrityError(
+            "\n".join([f"{found.directory} is not what its commit consists of:", *lines[:12]]),
+            hint="nothing of it was imported; `kernelmill verify --repair` downloads it again",
+        )
