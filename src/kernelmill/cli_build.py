@@ -14,7 +14,9 @@ from kernelmill.cli_parts import JSON, Verb, print_json, print_lines
 __all__ = ["VERBS"]
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+    from kernelmill.package.check import Report
 
 PROJECT: Final[Callable[[Any], Any]] = click.option(  # Any: a decorator of any function
     "--project",
@@ -114,4 +116,69 @@ def clean(*, project: str, dry_run: bool) -> None:
         click.echo(f"{'would remove' if dry_run else 'removed'} {made.path}")
 
 
-VERBS: Final[tuple[click.Command, ...]] = (new, migrate, clean)
+# ----------------------------------------------------------------------------- kernelmill check
+
+
+@click.command(cls=Verb)
+@click.argument("path", type=click.Path(file_okay=False, exists=True), default=".")
+@click.option(
+    "--manylinux",
+    type=click.Choice(["2_17", "2_24", "2_28", "2_31", "2_34", "2_35", "2_39"]),
+    default="2_28",
+    show_default=True,
+    help="The oldest systems on which it has to load.",
+)
+@click.option("--no-run", is_flag=True, help="Read files alone; run nothing of the variant.")
+@click.option("--reproducible", is_flag=True, help="Build it twice more and compare every byte.")
+@JSON
+def check(*, path: str, manylinux: str, no_run: bool, reproducible: bool, as_json: bool) -> None:
+    """Find what in built variants breaks, and for whom.
+
+    PATH is a project, a directory of variants or one variant, whoever built it. Unless --no-run
+    is given, variants for this machine are loaded, and called wrongly, in a process of their own.
+    Exits with status 1 when something breaks.
+    """
+    from dataclasses import replace
+    from pathlib import Path
+
+    from kernelmill.errors import PackageError
+    from kernelmill.package.check import check_variant, find_variants
+    from kernelmill.package.check_reproducible import reproduce
+    from kernelmill.package.system import here
+
+    reports = []
+    for variant in find_variants(Path(path)):
+        report = check_variant(variant, here(), manylinux=manylinux, run=not no_run)
+        if reproducible:
+            more = reproduce(variant.resolve().parent.parent, variant.resolve())
+            report = replace(report, findings=(*report.findings, *more))
+        reports.append(report)
+        if not as_json:
+            print_lines(_report_lines(report))
+    if as_json:
+        print_json([{"passed": report.passed} | _record(report) for report in reports])
+    failed = [report.variant for report in reports if not report.passed]
+    if failed:
+        raise PackageError(f"{len(failed)} of {len(reports)} variants break: {', '.join(failed)}")
+
+
+def _report_lines(report: Report) -> Iterator[str]:
+    yield f"{report.variant}  {'passed' if report.passed else 'breaks'}"
+    for name, text in report.facts.items():
+        yield f"  {name:15}  {text}"
+    for finding in report.findings:
+        place = f" ({finding.file})" if finding.file else ""
+        yield f"  {finding.level}: {finding.rule}: {finding.message}{place}"
+        if finding.breaks:
+            yield f"    breaks: {finding.breaks}"
+        if finding.hint:
+            yield f"    hint: {finding.hint}"
+
+
+def _record(report: Report) -> dict[str, object]:
+    from dataclasses import asdict
+
+    return asdict(report)
+
+
+VERBS: Final[tuple[click.Command, ...]] = (new, migrate, clean, check)

@@ -28,6 +28,7 @@ VERBS = (
     "kernelmill new",
     "kernelmill migrate",
     "kernelmill clean",
+    "kernelmill check",
 )
 
 
