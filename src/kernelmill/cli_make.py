@@ -184,4 +184,86 @@ def _list(project: Project, how: dict[str, Any], *, as_json: bool) -> None:
         click.echo(f"{entry.variant}  {here}".rstrip())
 
 
-VERBS: Final[tuple[click.Command, ...]] = (build,)
+# ----------------------------------------------------------------------------- kernelmill dev
+
+
+@click.command(cls=Verb)
+@_PROJECT
+@click.option("--once", is_flag=True, help="Build, install the hook and return.")
+@click.option("--remove", is_flag=True, help="Take the hook out of this environment.")
+def dev(*, project: str, once: bool, remove: bool) -> None:
+    """Make the kernel importable here from its sources, and build it whenever they change.
+
+    In a running Python, `importlib.reload(NAME)` loads what changed.
+    """
+    from pathlib import Path
+
+    from kernelmill.package import watch
+    from kernelmill.package.matrix import read_project
+
+    found = read_project(Path(project))
+    name = found.manifest.general.python_name
+    if remove:
+        for path in watch.remove_hook(found):
+            click.echo(f"removed {path}")
+        return
+    for path in watch.install_hook(found):
+        click.echo(f"wrote {path}", err=True)
+    click.echo(f"`import {name}` builds and loads {found.root}", err=True)
+    for event in watch.follow(found.root, once=once):
+        click.echo(str(event), err=event.failed)
+
+
+# ----------------------------------------------------------------------------- kernelmill shell
+
+
+@click.command(cls=Verb, context_settings={"allow_interspersed_args": False})
+@_PROJECT
+@click.option("--torch", help="A version of torch, such as 2.12.")
+@click.option("--fresh", is_flag=True, help="Make the environment anew.")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+def shell(*, project: str, torch: str | None, fresh: bool, command: tuple[str, ...]) -> None:
+    """Run a shell, or a command, where that torch, the build tools and the project are there."""
+    from pathlib import Path
+
+    from kernelmill.config import child_environment
+    from kernelmill.package.matrix import read_project
+    from kernelmill.package.shell import environment_of
+
+    made = environment_of(read_project(Path(project)), torch, fresh=fresh)
+    click.echo(f"environment: {made.path}", err=True)
+    made.execute(command or (child_environment().get("SHELL", "/bin/sh"),))
+
+
+# ----------------------------------------------------------------------------- kernelmill wheel
+
+
+@click.command(cls=Verb)
+@_PROJECT
+@click.option("--variant", "variants", multiple=True, help="A variant, or a pattern with *.")
+@click.option(
+    "--from",
+    "directory",
+    type=click.Path(file_okay=False, exists=True),
+    help="A variant's directory, or a repository with `build/`, that somebody else built.",
+)
+@click.option("--out", type=click.Path(file_okay=False), default="dist", show_default=True)
+@JSON
+def wheel(
+    *, project: str, variants: tuple[str, ...], directory: str | None, out: str, as_json: bool
+) -> None:
+    """Make wheels of built variants, with tags that say what they need."""
+    from pathlib import Path
+
+    from kernelmill.package.wheel import variant_directories, wheel_of_variant
+
+    root = Path(directory) if directory else Path(project)
+    made = [wheel_of_variant(one, Path(out)) for one in variant_directories(root, variants)]
+    if as_json:
+        print_json(made)
+        return
+    for one in made:
+        click.echo(one.path)
+
+
+VERBS: Final[tuple[click.Command, ...]] = (build, dev, shell, wheel)

@@ -25,6 +25,7 @@ from kernelmill.package.digest import file_hash, hash_variant
 from kernelmill.package.frameworks import kind_of
 from kernelmill.package.metadata import FILE as METADATA
 from kernelmill.package.objects import Compiled, Objects, Unit, copy_object
+from kernelmill.package.project import require_sound
 from kernelmill.package.recipe import machine, recipe_of
 from kernelmill.package.source_state import source_state
 from kernelmill.package.stubs import write_stubs
@@ -67,6 +68,10 @@ class Options:
         What ends the names of modules and operators, in place of the state of the sources.
     out
         Where variants go: `build` in the project by default.
+    use_cache
+        Whether objects are taken from the cache and kept there.
+    precompiled
+        Whether torch's headers are compiled once and read by all bindings; for edits.
     """
 
     jobs: int = 1
@@ -75,6 +80,7 @@ class Options:
     unique: str | None = None
     out: Path | None = None
     use_cache: bool = True
+    precompiled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +149,8 @@ def build(
     """
     options = options or Options(jobs=get_config().threads())
     state = source_state(project.root)
+    for file, manifest in dict.fromkeys((entry.file, entry.manifest) for entry in entries):
+        require_sound(project.root, manifest, file)
     (project.root / OWN).mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(options.jobs) as units, ThreadPoolExecutor(options.jobs) as pool:
         shared = _Run(project, options, state, ToolchainLock.read(project.root), units)
@@ -222,17 +230,24 @@ class _Maker:
             recipe = recipe_of(shared.project, entry, identifier, archs=shared.options.archs)
             facts = facts_of(recipe)
             drift = shared.lock.check(facts, shared.options.policy)
-        commands = Commands(self.root, self.work, shared.options.jobs, shared.cancel)
+        commands = Commands(
+            self.root,
+            self.work,
+            shared.options.jobs,
+            shared.cancel,
+            precompiled=shared.options.precompiled,
+        )
         try:
             objects = self._objects(recipe, commands) if recipe else []
             contents = contents_of(
                 shared.project, entry, identifier, shared.state, recipe=recipe, drift=drift
             )
             key = self._key(recipe, objects, contents)
-            unchanged = self._is_there(key)
+            unchanged = shared.options.out is None and self._is_there(key)
             if not unchanged:
                 self._write(recipe, objects, contents, commands)
-                self._remember(key)
+                if shared.options.out is None:
+                    self._remember(key)
         finally:
             log = self._write_log(commands)
         if facts:

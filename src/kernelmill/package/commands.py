@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from kernelmill.errors import CompileError, ToolchainError
 from kernelmill.package.cuda12 import HINT, commands
+from kernelmill.package.precompile import with_precompiled
 from kernelmill.toolchain.run import RunResult, clean_environment, run
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ class Commands:
         How many architectures nvcc compiles at once.
     cancel
         Set when the build is to end.
+    precompiled
+        Whether torch's headers are compiled once for all bindings, and the result is read.
     lines
         The log: each command with its time and its output.
     """
@@ -56,6 +59,7 @@ class Commands:
     work: Path
     threads: int = 1
     cancel: Event = field(default_factory=Event)
+    precompiled: bool = False
     lines: list[str] = field(default_factory=list)
     _lock: Lock = field(default_factory=Lock)
     _serial: itertools.count[int] = field(default_factory=itertools.count)
@@ -98,7 +102,10 @@ class Commands:
             return self._compile_by_nvrtc(unit, out, headers, what)
         threads = [f"--threads={self.threads}"] if unit.cuda else []
         listing = ["-MD", "-MF", str(headers)]
-        words = [*unit.command, *threads, *listing, "-c", unit.source, "-o", str(out)]
+        command = unit.command
+        if self.precompiled and unit.cuda is None:
+            command = with_precompiled(command, self.run)
+        words = [*command, *threads, *listing, "-c", unit.source, "-o", str(out)]
         return self.run(words, what).output
 
     def _compile_by_nvrtc(self, unit: Unit, out: Path, headers: Path, what: str) -> str:

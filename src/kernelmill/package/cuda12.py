@@ -2,8 +2,8 @@
 
 The wheels of CUDA 12 hold neither nvcc nor cicc, cudafe++ or fatbinary. NVRTC of CUDA 12 makes the
 machine code; the host half goes through those programs of CUDA 13, on the headers of CUDA 12. What
-is compiled so must be something that NVRTC takes: no host functions outside of
-`#ifndef __CUDACC_RTC__`, no host headers but `<cstdint>` and `<cstddef>`.
+is compiled so must be something that NVRTC takes: host functions are defined inside of
+`#ifndef __CUDACC_RTC__`, and no host headers are included but `<cstdint>` and `<cstddef>`.
 """
 
 from __future__ import annotations
@@ -170,7 +170,9 @@ def _device(source: str, work: Path, cuda: Cuda, image: str, taken: Sequence[str
     assert cuda.nvrtc is not None
     paths = (HERE / "nvrtc", *cuda.include, *cuda.system_include)
     program = (sys.executable, "-I", "-S", str(HERE / "nvrtc_child.py"), str(cuda.nvrtc))
-    words = (*program, source, image, str(work / image), *taken, *(f"-I{path}" for path in paths))
+    # A header may declare host functions: NVRTC takes them for device functions that nobody calls.
+    options = ("-default-device", *taken, *(f"-I{path}" for path in paths))
+    words = (*program, source, image, str(work / image), *options)
     return Command(words, device=True)
 
 
