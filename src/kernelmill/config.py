@@ -318,6 +318,14 @@ class Config:
         default="unset",
         doc="Kernels that are loaded from directories in the place of registries.",
     )
+    disable_kernel_mapping: bool = _knob(
+        "DISABLE_KERNEL_MAPPING",
+        _parse_switch,
+        False,  # noqa: FBT003
+        accepts="1 or 0 (also true/false, yes/no, on/off)",
+        default="0",
+        doc="1 makes `kernelize` leave all layers with their own forward methods.",
+    )
     color: bool = _knob(
         "NO_COLOR",
         _parse_no_color,

@@ -115,8 +115,10 @@ class HfLock:
             It is not locked.
         """
         found = self.commits.get(need)
-        if found is None and self.old:
-            return self.find(need.repo_id)[1]
+        if found is None and (self.old or need.wanted.range):
+            # Either form has one entry for what is asked in other words.
+            same = {c for other, c in self.commits.items() if other.repo_id == need.repo_id}
+            found = same.pop() if len(same) == 1 else None
         if found is None:
             raise LockError(
                 f"{need} is not locked, and a locked kernel depends on it",
