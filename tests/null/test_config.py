@@ -215,7 +215,7 @@ def test_override_refuses_unknown_fields_and_wrong_types():
     assert str(caught.value) == (
         "there is no setting 'cachedir'; settings: cache_dir, cache_size, cxx, cxx_timeout, march, "
         "num_threads, native, device, hub_cache, hub_config, hub_endpoint, hub_offline, "
-        "local_kernels, color, log_level"
+        "local_kernels, disable_kernel_mapping, color, log_level"
     )
     with pytest.raises(ConfigError) as caught, override(cache_size=1.5):
         pass
