@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from http import HTTPStatus
 
 import pytest
 
@@ -12,15 +13,23 @@ from kernelmill.package import finder, load
 from kernelmill.package.registry import Add
 from kernelmill.package.registry_files import FilesRegistry
 from kernelmill.package.serve import Access, Handler, Server, User
+from kernelmill.package.serve_routes import Problem
 from kernelmill.package.shelf import open_shelf
 
 
 class Faulty(Handler):
     """A registry that misbehaves: `server.owner.faults` maps part of a path to what is done there.
 
+    `refusals` maps part of a path to a status, which is answered before anything is done.
     A fault is called with the handler and the answer; it returns the answer to send, or None when
     it has sent something itself. One that is done is taken off by the test.
     """
+
+    def _respond(self):
+        for part, status in getattr(self.server.owner, "refusals", {}).items():
+            if part in f"{self.command} {self.path}":
+                raise Problem(HTTPStatus(status), "made to fail")
+        return super()._respond()
 
     def answer(self, answer):
         for part, fault in list(getattr(self.server.owner, "faults", {}).items()):
@@ -86,7 +95,7 @@ def served(tmp_path, monkeypatch, clean):
     registry = FilesRegistry(open_shelf(str(tmp_path / "registry")), large=4096)
     access = Access(users=(WRITER, READER), trusted=frozenset({"org"}))
     with Server(registry, access, handler=Faulty) as server:
-        server.faults = {}
+        server.faults, server.refusals = {}, {}
         point_clients_at(monkeypatch, server.endpoint, tmp_path / "hf-cache")
         with override(hub_endpoint=server.endpoint):
             yield server

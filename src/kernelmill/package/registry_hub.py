@@ -24,7 +24,7 @@ from kernelmill.errors import (
     NotPublishedError,
     RegistryError,
 )
-from kernelmill.package.digest import safe_path
+from kernelmill.package.digest import file_hash, safe_path
 from kernelmill.package.registry import (
     MOST_FILES,
     Add,
@@ -282,6 +282,14 @@ class HubRegistry:
         with contextlib.ExitStack() as opened, _bars.off(self._hub.utils):
             operations = [self._operation(change, opened) for change in changes]
             self._api.create_branch(repo_id, branch=branch, repo_type=_KERNEL, exist_ok=True)
+            if not self._is_the_hub():
+                # Where one content stands twice, the library would send one open file at once
+                # from two threads; so each content is sent alone, before the commit.
+                unique = {_content(c): o for c, o in zip(changes, operations, strict=True)}
+                unique.pop(b"", None)
+                self._api.preupload_lfs_files(
+                    repo_id, list(unique.values()), repo_type=_KERNEL, revision=branch
+                )
             made = self._api.create_commit(
                 repo_id,
                 operations,
@@ -390,6 +398,12 @@ def _file(row: Any) -> File:  # Any: the library's RepoFile
     if lfs is None:
         return File(row.path, int(row.size), str(row.blob_id))
     return File(row.path, int(lfs.size), str(row.blob_id), str(lfs.sha256))
+
+
+def _content(change: Add | Delete) -> bytes:
+    """Return the sha256 of a local file; nothing for what is no local file."""
+    source = change.source if isinstance(change, Add) else b""
+    return b"" if isinstance(source, bytes) else file_hash(source)
 
 
 def _library() -> Any:  # Any: a library that resolves its names late
