@@ -15,6 +15,7 @@ KernelmillError
 │   ├── TrustError         a publisher or signature that the policy does not accept
 │   ├── RegistryError      a registry that is absent, refuses or answers nonsense
 │   │   └── NotPublishedError  it answers that it has no such repository, revision or file
+│   ├── NoVariantError     no build of a kernel fits this system (also FileNotFoundError)
 │   ├── LockError          a lock that cannot be used, or does not hold any more
 │   ├── ResolutionError    kernels whose requirements cannot be met together
 │   └── KernelImportError  a kernel whose import failed            (also ImportError)
@@ -40,6 +41,7 @@ __all__ = [
     "LockError",
     "ManifestError",
     "MissingExtraError",
+    "NoVariantError",
     "NotImplementedHere",
     "NotPublishedError",
     "OperatorError",
@@ -172,6 +174,10 @@ class RegistryError(PackageError):
 
 class NotPublishedError(RegistryError):
     """The registry works, and has no such repository, revision or file."""
+
+
+class NoVariantError(PackageError, FileNotFoundError):
+    """A kernel is there, but none of its variants is for this system; says of each why not."""
 
 
 class LockError(PackageError):

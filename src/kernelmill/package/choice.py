@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernelmill.errors import PackageError
+from kernelmill.errors import NoVariantError, PackageError
 from kernelmill.package.system import here
 from kernelmill.package.variant import Decision, Variant, decide
 
@@ -43,7 +43,7 @@ class Choice:
             return self.best
         lines = [f"  {d.variant}: {d.reason}" for d in self.decisions]
         lines += [f"  {name}: no name of a variant" for name in self.unreadable]
-        raise PackageError(
+        raise NoVariantError(
             "\n".join([f"{what} has no variant for this system:", *(lines or ["  none at all"])]),
             hint="ask its publisher for a build, or build it with `kernelmill build`",
         )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kernelmill.errors import PackageError
 from kernelmill.package.layers import function_layer, use_kernel_forward_from_hub
 from kernelmill.package.lock_find import caller, find_lock
+from kernelmill.package.lock_load import load_found
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -197,7 +198,7 @@ class _Locked(_Repository):
         """Download the kernel where need be, and return the layer's class."""
         source = self._source
         trust = list(source.trust) if isinstance(source.trust, tuple) else source.trust
-        kernel = _loaders().load_locked(source.where, self._found, trust_remote_code=trust)
+        kernel = load_found(self._found, source.where, trust=trust)
         return self._take(kernel)
 
 

@@ -19,7 +19,7 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from kernelmill.config import get_config
-from kernelmill.errors import ArgumentError, MissingExtraError, NotPublishedError, PackageError
+from kernelmill.errors import ArgumentError, MissingExtraError, NotPublishedError
 from kernelmill.package.layer_kinds import (
     DEVICES,
     PROPERTIES,
@@ -380,14 +380,11 @@ class _Order:
         repository, registered = self._repository(name)
         try:
             layer = _load(repository, cls)
-        except (FileNotFoundError, PackageError) as error:
-            absent = isinstance(error, FileNotFoundError | NotPublishedError)
-            if KernelizeFallback.CANNOT_LOAD in self.fallback and (
-                absent or type(error) is PackageError
-            ):
-                text = f"the kernel for the layer {name} cannot be loaded: {error}"
-                raise _NotServedError(KernelizeFallback.CANNOT_LOAD, text) from error
-            raise
+        except (FileNotFoundError, NotPublishedError) as error:
+            if KernelizeFallback.CANNOT_LOAD not in self.fallback:
+                raise
+            text = f"the kernel for the layer {name} cannot be loaded: {error}"
+            raise _NotServedError(KernelizeFallback.CANNOT_LOAD, text) from error
         lacks = _lacks(layer, registered)
         if lacks:
             raise ArgumentError(

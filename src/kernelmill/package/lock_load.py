@@ -16,8 +16,9 @@ from kernelmill.package.digest import hash_variant
 from kernelmill.package.load import load
 from kernelmill.package.lock import Lock
 from kernelmill.package.metadata import FILE
-from kernelmill.package.obtain import Located
+from kernelmill.package.obtain import Located, Shelves
 from kernelmill.package.parallel import each
+from kernelmill.package.policy import read_policy
 from kernelmill.package.requirements import check_arch, check_python
 from kernelmill.package.system import here
 from kernelmill.package.versions import needs_of, variant_files
@@ -29,11 +30,46 @@ if TYPE_CHECKING:
 
     from kernelmill.package.load import Candidate
     from kernelmill.package.lock import LockedKernel
+    from kernelmill.package.lock_find import FoundLock
     from kernelmill.package.lock_hf import HfLock
-    from kernelmill.package.obtain import Shelves
     from kernelmill.package.registry import File
 
-__all__ = ["Synced", "load_locked", "sync"]
+__all__ = ["Synced", "load_found", "load_locked", "sync"]
+
+
+def load_found(
+    found: FoundLock,
+    repo_id: str,
+    *,
+    backend: str | None = None,
+    trust: bool | Sequence[str] = False,
+    check_arch: bool = True,
+    offline: bool | None = None,
+) -> ModuleType:
+    """Return a kernel as a lock names it that was found for some code.
+
+    Parameters
+    ----------
+    found
+        From `lock_find.find_lock`; the policy of its project counts, where it has one.
+    repo_id
+        `organization/name`.
+    backend, trust, check_arch
+        As for `hub.get_kernel`.
+    offline
+        True makes no request; None does what HF_HUB_OFFLINE says.
+
+    Raises
+    ------
+    LockError, PackageError
+        As `load_locked`.
+    """
+    shelves = Shelves(
+        policy=read_policy(found.project), backend=backend, trust=trust, check_arch=check_arch
+    )
+    if offline is not None:
+        shelves.offline = offline
+    return load_locked(shelves, found.lock, repo_id)
 
 
 def load_locked(shelves: Shelves, lock: Lock | HfLock, repo_id: str) -> ModuleType:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
-from kernelmill.errors import NotPublishedError, PackageError
+from kernelmill.errors import NotPublishedError, NoVariantError, PackageError
 from kernelmill.package.choice import Choice, choose
 from kernelmill.package.index import INDEX, MOST_BYTES, Index, KernelNeed, kernel_needs
 from kernelmill.package.metadata import FILE, Metadata
@@ -373,7 +373,7 @@ def newest(
     ------
     NotPublishedError
         No version is in the range; the text lists what there is.
-    PackageError
+    NoVariantError
         Those in the range have no variant for this machine; the text says of each why not.
     """
     if wanted.revision:
@@ -394,7 +394,7 @@ def newest(
         label = wanted.revision or str(one)
         refusals += [f"  {label}: {d.variant}: {d.reason}" for d in choice.decisions]
         refusals += [] if choice.decisions else [f"  {label}: it has no variants"]
-    raise PackageError(
+    raise NoVariantError(
         "\n".join([f"{repo_id} ({wanted}) has no variant for this machine:", *refusals]),
         hint=f"`kernelmill versions {repo_id}` shows all versions",
     )
