@@ -8,8 +8,8 @@ namespace km {
 
 constexpr i64 line_bytes = 64;
 
-// Copies whole lines from a cache-resident block; both addresses are multiples of 64.  A plain copy
-// on other processors.
+// Copies whole lines from a cache-resident block to a multiple of 64.  A plain copy on other
+// processors.
 KM_INL void stream_lines(char* to, const char* from, i64 bytes) {
 #if defined(__x86_64__) && defined(__AVX512F__)
   typedef long long lane __attribute__((vector_size(64), may_alias));
@@ -18,17 +18,18 @@ KM_INL void stream_lines(char* to, const char* from, i64 bytes) {
 #else
   typedef long long lane __attribute__((vector_size(16), may_alias));
 #endif
+  typedef lane anywhere __attribute__((aligned(1)));
 #if defined(__clang__)
   for (i64 i = 0; i < bytes; i += (i64)sizeof(lane))
-    __builtin_nontemporal_store(*(const lane*)(from + i), (lane*)(to + i));
+    __builtin_nontemporal_store(*(const anywhere*)(from + i), (lane*)(to + i));
 #elif defined(__x86_64__)
   for (i64 i = 0; i < bytes; i += (i64)sizeof(lane)) {
 #if defined(__AVX512F__)
-    __builtin_ia32_movntdq512((lane*)(to + i), *(const lane*)(from + i));
+    __builtin_ia32_movntdq512((lane*)(to + i), *(const anywhere*)(from + i));
 #elif defined(__AVX__)
-    __builtin_ia32_movntdq256((lane*)(to + i), *(const lane*)(from + i));
+    __builtin_ia32_movntdq256((lane*)(to + i), *(const anywhere*)(from + i));
 #else
-    __builtin_ia32_movntdq((lane*)(to + i), *(const lane*)(from + i));
+    __builtin_ia32_movntdq((lane*)(to + i), *(const anywhere*)(from + i));
 #endif
   }
 #else

@@ -1,0 +1,424 @@
+"""From the arguments of a selection to a bound call: checks, types, buffers, kernel, plan.
+
+The public functions are in `select.py`, `partition.py` and `unique.py`; the text of the kernels is
+in `select_source.py`, what becomes of full buffers in `select_results.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from kernelmill import events
+from kernelmill.algorithms.arguments import (
+    Argument,
+    argument,
+    backend_of,
+    given_outputs,
+    outputs_of,
+    rules_of,
+)
+from kernelmill.algorithms.costs import Cost, count_flops
+from kernelmill.algorithms.moves import moved
+from kernelmill.algorithms.plan import Bound, Built, Plan, Scope, build, execute, lately, remember
+from kernelmill.algorithms.policy import chip_of, records_bytes, select_ring, select_tile
+from kernelmill.algorithms.select_results import Buffers, Nest, Results
+from kernelmill.algorithms.select_source import (
+    Column,
+    SelectionText,
+    Way,
+    chunk_of,
+    cuda_select_source,
+    equality,
+    flag_test,
+    host_select_source,
+    stage_bytes,
+    truth_of,
+)
+from kernelmill.compiler.op import root_of, specialize
+from kernelmill.dtypes import DType, int64, promotion
+from kernelmill.errors import ArgumentError, DeviceError, DTypeError, ShapeError
+from kernelmill.runtime.backend import Grid
+from kernelmill.runtime.memory import QUICK_TYPES, is_on_cuda, may_overlap
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelmill.algorithms.layout import Pattern
+    from kernelmill.compiler.ir import Program
+    from kernelmill.compiler.op import Op, Specialized
+    from kernelmill.dtypes import Type
+    from kernelmill.runtime.backend import Backend, KernelSource
+    from kernelmill.runtime.memory import View
+
+__all__ = ["Request", "names_of", "plan_of", "run"]
+
+# What the copy engine wants addresses to be multiples of; the most elements that 32 bits count.
+_BULK: Final = 16
+_NARROW: Final = (1 << 32) - 1
+_LINK: Final = 64  # bytes of what a chunk tells the next one; host/select.hpp has them
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked for, apart from the arrays.
+
+    `names` are what errors call the inputs, of which `deciding` from number `first` on decide, and
+    `carried` ones are moved to the results. `layout` says how those make a result: the place of one
+    of them, or a tuple of such. The tests are `ops`: predicates, or one
+    equality where `heads` is set; without any, flags, or the equality of values. `parts` is how
+    many kinds of elements are written, `lengths` asks for the lengths of runs too.
+    """
+
+    family: str
+    names: tuple[str, ...]
+    first: int
+    deciding: int
+    carried: tuple[int, ...]
+    layout: Nest
+    ops: tuple[Op, ...] = ()
+    op_names: tuple[str, ...] = ()
+    parts: int = 1
+    heads: bool = False
+    lengths: bool = False
+
+    @property
+    def functions(self) -> tuple[object, ...]:
+        """The callables whose captured scalars the kernel reads, in the order of its scope."""
+        return tuple(o.function for o in self.ops)
+
+    @property
+    def outputs(self) -> int:
+        """How many arrays are written, counts among them."""
+        return self.parts * len(self.carried) + self.lengths + 1
+
+    @property
+    def counts(self) -> int:
+        """How many numbers the array of counts holds."""
+        return 2 if self.parts == 3 else 1  # noqa: PLR2004 - of the first two parts of three
+
+
+def names_of(name: str, arrays: Sequence[object]) -> tuple[str, ...]:
+    """Return what errors call arrays that are taken together."""
+    return tuple(f"{name}[{i}]" if len(arrays) > 1 else name for i in range(len(arrays)))
+
+
+# ----------------------------------------------------------------------------- run and plan
+
+
+class SelectionPlan(Plan):
+    """A prepared selection: called with the arrays, and `out=`, as the function itself."""
+
+    __slots__ = ("results",)
+
+    def __init__(self, bound: Bound, request: Request, results: Results) -> None:
+        """Prepare calls of these very shapes."""
+        super().__init__(bound, partial(_prepare_with_results, request), fixed=True)
+        self.results = results
+
+    def _general(self, inputs: tuple[Any, ...], out: Any) -> Any:
+        if out is not None or events.active:
+            return super()._general(inputs, out)
+        done = self.again(self.functions, inputs, None)
+        return super()._general(inputs, None) if done is None else done
+
+    def again(self, functions: tuple[object, ...], inputs: tuple[Any, ...], out: Any) -> Any:
+        """Run a later call by the short way; None where the general one must look at it."""
+        if self.is_general:
+            return None
+        done = self.try_launch(functions, inputs, self.results.make() if out is None else out)
+        return done if done is None or out is not None else self.results.cut(done)
+
+
+def run(request: Request, inputs: tuple[Any, ...], out: Any) -> Any:
+    """Carry out a call; later ones like it take the short way."""
+    key = _quick_key(request, inputs, out)
+    functions = request.functions
+    if key is not None and not events.active:
+        for found in lately(key):
+            assert isinstance(found, SelectionPlan), "the key names the family"
+            done = found.again(functions, inputs, out)
+            if done is not None:
+                return done
+    bound, results = _prepare(request, inputs, out)
+    if key is not None and results.is_plain:
+        remember(key, SelectionPlan(bound, request, results))
+    return execute(bound)
+
+
+def plan_of(request: Request, inputs: tuple[Any, ...], out: Any) -> SelectionPlan:
+    """Prepare calls like this one."""
+    bound, results = _prepare(request, inputs, out)
+    return SelectionPlan(bound, request, results)
+
+
+def _quick_key(request: Request, inputs: tuple[Any, ...], out: Any) -> tuple[object, ...] | None:
+    """Return what tells this call apart from others, if all its arrays are of a common kind."""
+    made = () if out is None else out
+    if type(made) is not tuple:
+        return None
+    key: list[object] = [request.family, len(made), request.layout, request.first, request.parts]
+    key += map(root_of, request.functions)
+    for x in (*inputs, *made):
+        if type(x) is np.ndarray:
+            key += (x.dtype, x.shape)
+        elif type(x) in QUICK_TYPES:
+            key += (type(x), getattr(x, "shape", None))
+        else:
+            return None
+    return tuple(key)
+
+
+def _prepare_with_results(request: Request, inputs: tuple[Any, ...], out: Any) -> Bound:
+    return _prepare(request, inputs, out)[0]
+
+
+# ----------------------------------------------------------------------------- checks
+
+
+def _prepare(request: Request, inputs: tuple[Any, ...], out: Any) -> tuple[Bound, Results]:
+    """Check the arguments of a call and bind them to a kernel."""
+    if len(inputs) != len(request.names):
+        raise ArgumentError(
+            f"{request.family} takes {len(request.names)} arrays here "
+            f"({', '.join(request.names)}), got {len(inputs)}"
+        )
+    call = moved(inputs, out, request.names[0])
+    given = _given(request, call.inputs)
+    backend = backend_of(given, "select")
+    with promotion(rules_of(given)):
+        buffers = _outputs(request, given, call.out)
+        bound = _bind(request, given, buffers, backend)
+    results = Results(
+        request.layout, request.parts, request.lengths, buffers, call, given[0].view.shape[0]
+    )
+    return replace(bound, finish=results.finish), results
+
+
+def _given(request: Request, inputs: tuple[Any, ...]) -> list[Argument]:
+    """Return the inputs as arguments: arrays of one dimension and one length, on one device."""
+    on_cuda = any(map(is_on_cuda, inputs))
+    given = [
+        argument(x, name, on_cuda=on_cuda) for x, name in zip(inputs, request.names, strict=True)
+    ]
+    first = given[0]
+    for other in given:
+        if other.scalar is not None or len(other.view.shape) != 1:
+            shape = "a scalar" if other.scalar is not None else f"of shape {other.view.shape}"
+            raise ShapeError(
+                f"`{other.name}` is {shape}; {request.family} takes arrays of one dimension",
+                hint="pass `x.ravel()`, which keeps the order of the elements",
+            )
+        if other.view.shape != first.view.shape:
+            raise ShapeError(
+                f"`{other.name}` has {other.view.shape[0]} elements, `{first.name}` has "
+                f"{first.view.shape[0]}",
+                hint="arrays that are taken together have one length",
+            )
+        if other.view.place != first.view.place:
+            raise DeviceError(
+                f"argument {other.name!r} is on {other.view.place or 'the host'}, {first.name!r} "
+                f"on {first.view.place or 'the host'}; a call runs on one device",
+                hint="copy them to one device first",
+            )
+    return given
+
+
+def _outputs(request: Request, given: Sequence[Argument], out: Any) -> Buffers:
+    """Return the buffers of a call: those given, or new ones with room for everything."""
+    length = given[0].view.shape[0]
+    dtypes = [given[i].view.dtype for i in request.carried] * request.parts
+    if out is None:
+        wanted = [(dtype, length) for dtype in dtypes]
+        wanted += [(int64, length)] if request.lengths else []
+        made = [outputs_of(None, (t,), (n,), given) for t, n in (*wanted, (int64, request.counts))]
+        return Buffers(tuple(views[0] for views, _ in made), tuple(array for _, array in made))
+    if type(out) is not tuple or len(out) != request.outputs:
+        found = f"{len(out)} arrays" if type(out) is tuple else f"a {type(out).__name__}"
+        raise ArgumentError(
+            f"`out` is {found}; {request.family} takes a tuple of {request.outputs} here: "
+            f"{_described(request)}"
+        )
+    outputs = given_outputs(out, given)
+    for output in outputs:
+        if len(output.view.shape) != 1 or not output.view.is_c_contiguous:
+            raise ShapeError(
+                f"`{output.name}` has shape {output.view.shape} and strides "
+                f"{output.view.strides}; accepted: contiguous arrays of one dimension"
+            )
+    for output, dtype in zip(outputs, dtypes, strict=False):
+        if output.view.dtype != dtype:
+            raise DTypeError(
+                f"`{output.name}` has dtype {output.view.dtype}, the elements are {dtype}",
+                hint="elements are moved as they are",
+            )
+    _check_counts(request, outputs, length)
+    for i, output in enumerate(outputs):
+        for other in outputs[:i]:
+            if may_overlap(other.view, output.view):
+                raise ArgumentError(f"`{other.name}` and `{output.name}` overlap")
+    return Buffers(tuple(outputs), out)
+
+
+def _described(request: Request) -> str:
+    """Say what the arrays of `out` are for."""
+    whose = [
+        f"{request.names[i]} of part {p}" for p in range(request.parts) for i in request.carried
+    ]
+    if request.parts == 1:
+        whose = [request.names[i] for i in request.carried]
+    buffers = [f"a buffer for {name}" for name in whose]
+    buffers += ["one for the lengths"] if request.lengths else []
+    return ", ".join([*buffers, "the counts" if request.counts > 1 else "the count"])
+
+
+def _check_counts(request: Request, outputs: Sequence[Argument], length: int) -> None:
+    """Check the arrays of numbers that are written: lengths of runs, and counts."""
+    for output in outputs[-2 if request.lengths else -1 :]:
+        dtype = output.view.dtype
+        if not isinstance(dtype, DType) or not dtype.is_integer:
+            raise DTypeError(f"`{output.name}` has dtype {dtype}; accepted: integers")
+        if length > dtype.max:
+            raise DTypeError(
+                f"`{output.name}` has dtype {dtype}, which ends at {dtype.max}; there are "
+                f"{length} elements"
+            )
+    count = outputs[-1]
+    if count.view.shape != (request.counts,):
+        raise ShapeError(
+            f"`{count.name}` has shape {count.view.shape}, the counts have ({request.counts},)"
+        )
+
+
+# ----------------------------------------------------------------------------- the kernel
+
+
+def _bind(request: Request, given: Sequence[Argument], buffers: Buffers, backend: Backend) -> Bound:
+    tests, operators = _tests(request, given)
+    outputs = buffers.outputs
+    given = [a.apart_from(outputs, elementwise=False) for a in given]
+    columns = tuple(
+        Column(a.view.dtype, a.access(backend.target, _pattern(a.view)), i in request.carried)
+        for i, a in enumerate(given)
+    )
+    scope = Scope(operators)
+    text = SelectionText(
+        columns,
+        request.first,
+        request.deciding,
+        tuple(zip(tests, (*scope.offsets, 0), strict=False)),
+        request.heads,
+        request.parts,
+        _number_type(outputs[-2]) if request.lengths else None,
+        _number_type(outputs[-1]),
+    )
+    length = given[0].view.shape[0]
+    placed = _placed(text, given, backend) if backend.target == "cuda" else None
+    built = _built(request, text, scope, backend, placed.way if placed else None)
+    rooms = buffers.rooms(request.parts, len(request.carried), lengths=request.lengths)
+    return Bound(
+        built=built,
+        functions=request.functions,
+        shape=(length,),
+        views=tuple(a.view for a in (*given, *outputs)),
+        strides=(*(a.view.strides for a in given), *((room,) for room in rooms)),
+        elements=max(1, length),
+        workspace=(2 + -(-length // chunk_of(columns))) * _LINK,
+        result=buffers.arrays,
+        grid=placed.grid if placed else None,
+        alignment=_BULK if placed and placed.way.stages else 1,
+    )
+
+
+class _Placed(NamedTuple):
+    """How a call goes through its tiles on a device, and the grid."""
+
+    way: Way
+    grid: Grid
+
+
+def _placed(text: SelectionText, given: Sequence[Argument], backend: Backend) -> _Placed:
+    """Return how a selection is spread over a device."""
+    length = given[0].view.shape[0]
+    tile = select_tile(text.width)
+    if tile is None:
+        raise ArgumentError(
+            f"an element of all arrays has {text.width} bytes; on a GPU up to 1024 are served",
+            hint="select indices, and take the elements by them",
+        )
+    tiles = max(1, -(-length // tile.elements))
+    wide = length > _NARROW
+    value = (text.marks + (text.lengths is not None)) * (8 if wide else 4)
+    records, packed = records_bytes(value, tiles)
+    aligned = all(c.access == "contiguous" for c in text.columns) and not any(
+        a.view.ptr % _BULK for a in given
+    )
+    stage = stage_bytes(text, tile)
+    ring = select_ring(text.width, chip_of(backend.arch), stage) if aligned else None
+    if ring is not None and length >= ring.least:
+        way = Way(tile, wide, ring.stages, min(ring.reducers, tile.warps))
+        blocks, shared = min(backend.multiprocessors, tiles), ring.stages * stage
+        return _Placed(way, Grid(
+            blocks, way.threads, (tiles,), records, 4,
+            tagged=not packed, packed=packed, shared=shared,
+        ))  # fmt: skip
+    way, several = Way(tile, wide), tiles > 1
+    return _Placed(way, Grid(
+        tiles, way.threads, (tiles,), records if several else 0, 1 if several else 0,
+        tagged=several and not packed, packed=several and packed,
+    ))  # fmt: skip
+
+
+def _number_type(argument: Argument) -> DType:
+    assert isinstance(argument.view.dtype, DType)
+    return argument.view.dtype
+
+
+def _pattern(view: View) -> Pattern:
+    """Return how an array of one dimension lies."""
+    if view.size <= 1 or view.strides[0] == view.dtype.itemsize:
+        return "contiguous"
+    return "strided" if view.strides[0] else "broadcast"
+
+
+def _tests(
+    request: Request, given: Sequence[Argument]
+) -> tuple[tuple[Program, ...], tuple[Specialized, ...]]:
+    """Return what decides, as programs that give a bool, and the user's operators among them."""
+    types = [a.view.dtype for a in given[request.first : request.first + request.deciding]]
+    if not request.ops:
+        return (equality(types) if request.heads else flag_test(types[0]),), ()
+    seen: tuple[Type, ...] = (*types, *types) if request.heads else tuple(types)
+    operators = tuple(specialize(op, seen) for op in request.ops)
+    programs = tuple(
+        truth_of(o.translation.program, name)
+        for o, name in zip(operators, request.op_names, strict=True)
+    )
+    return programs, operators
+
+
+def _built(
+    request: Request, text: SelectionText, scope: Scope, backend: Backend, way: Way | None
+) -> Built:
+    names = "+".join(o.name for o in request.ops)
+    types = ", ".join(f"{c.type} {c.access}" for c in text.columns)
+    name = f"{request.family} {names} ({types})"
+    moved_bytes = sum(c.type.itemsize * (2 if c.carried else 1) for c in text.columns)
+    flops = sum(count_flops(program) for program, _ in text.tests)
+
+    def source() -> KernelSource:
+        if way is None:
+            return host_select_source(name, text)
+        return cuda_select_source(name, text, way, scope.size)
+
+    return build(
+        (request.family, text, scope.operators, way),
+        "select",
+        scope,
+        Cost(moved_bytes, flops + 2 * len(text.columns)),
+        source,
+        backend=backend,
+    )

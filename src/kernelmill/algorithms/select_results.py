@@ -1,0 +1,188 @@
+"""What becomes of the buffers of a selection: how full they are, and what the user gets of them.
+
+Buffers have room for every element; which elements they get is the business of the kernels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+
+from kernelmill.errors import ShapeError
+from kernelmill.runtime.memory import empty_like_library
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelmill.algorithms.arguments import Argument
+    from kernelmill.algorithms.moves import Moved
+    from kernelmill.runtime.memory import View
+
+__all__ = ["Buffers", "Nest", "Results"]
+
+# Which of the arrays of a part make a result: the number of one, or a tuple of such.
+Nest: TypeAlias = "int | tuple[Nest, ...]"
+# A result that leaves most of a buffer empty is copied out of it, where the rest is worth it.
+_WASTED: Final = 1 << 20
+_SHARE: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Buffers:
+    """The arrays that a call writes: of each part those carried along, lengths, counts."""
+
+    outputs: tuple[Argument, ...]
+    arrays: tuple[Any, ...]
+
+    def rooms(self, parts: int, carried: int, *, lengths: bool) -> tuple[int, ...]:
+        """Return for each array how many elements fit in its part: the least of its arrays."""
+        sizes = [o.view.shape[0] for o in self.outputs]
+        rooms: list[int] = []
+        for part in range(parts):
+            mine = sizes[part * carried : (part + 1) * carried]
+            least = min([*mine, *(sizes[-2:-1] if lengths else [])], default=0)
+            rooms += [least] * (carried + lengths)
+        return (*rooms, sizes[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """How the buffers of calls of these very shapes become results.
+
+    `call` says whether the arrays were copied to a device, and so go back.
+    """
+
+    layout: Nest
+    parts: int
+    lengths: bool
+    buffers: Buffers
+    call: Moved
+    length: int
+
+    @property
+    def is_given(self) -> bool:
+        """Whether the user gave the buffers."""
+        return self.call.out is not None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a short way could serve later calls."""
+        view = self.buffers.outputs[0].view
+        return self.length > 0 and not self.call.returns and not self._may_lack(view)
+
+    def _may_lack(self, view: View) -> bool:
+        """Whether it must be seen, and can be, if a buffer was too small."""
+        return self.is_given and view.place is None and self._least < self.length
+
+    @property
+    def _least(self) -> int:
+        return min((o.view.shape[0] for o in self.buffers.outputs[:-1]), default=self.length)
+
+    def make(self) -> tuple[Any, ...]:
+        """Return new buffers like those of the first call."""
+        return tuple(_alike(o.view) for o in self.buffers.outputs)
+
+    def finish(self, arrays: tuple[Any, ...]) -> Any:
+        """Return what the user gets of a call: results of exact length, or `out` itself."""
+        if not self.is_given:
+            results = self.cut(arrays)
+            return _on_host(results) if self.call.returns else results
+        view = self.buffers.outputs[-1].view
+        if self.call.returns or self._may_lack(view):
+            self._check(self._held(arrays))
+        if self.call.returns:
+            self._bring_back(arrays)
+            return self.call.targets
+        return arrays
+
+    def cut(self, arrays: tuple[Any, ...]) -> Any:
+        """Return the results of exact length; waits for a device."""
+        held = self._held(arrays)
+        each = (len(arrays) - 1 - self.lengths) // self.parts
+        made = []
+        for part, count in enumerate(held):
+            mine = [_front(a, count) for a in arrays[part * each : (part + 1) * each]]
+            made.append(_nested(self.layout, mine))
+        if not each:
+            return held[0]
+        if self.lengths:
+            return made[0], _front(arrays[-2], held[0])
+        return made[0] if self.parts == 1 else tuple(made)
+
+    def _held(self, arrays: Sequence[Any]) -> list[int]:
+        """Return how many elements each part holds."""
+        counted = [int(count) for count in _values(arrays[-1])]
+        return counted if self.parts == 1 else [*counted, self.length - sum(counted)]
+
+    def _check(self, held: Sequence[int]) -> None:
+        """Refuse buffers that were too small."""
+        each = (len(self.buffers.outputs) - 1 - self.lengths) // self.parts
+        for index, output in enumerate(self.buffers.outputs[:-1]):
+            part = 0 if index == each * self.parts else index // each
+            room = output.view.shape[0]
+            if held[part] > room:
+                raise ShapeError(
+                    f"`{output.name}` has room for {room} elements, {held[part]} were found",
+                    hint="give buffers with room for every element; the rest stays as it is",
+                )
+
+    def _bring_back(self, arrays: tuple[Any, ...]) -> None:
+        """Copy what was written on a device to the arrays of the user."""
+        held = self._held(arrays)
+        each = (len(arrays) - 1 - self.lengths) // self.parts
+        for index, (target, array) in enumerate(zip(self.call.targets, arrays, strict=True)):
+            if index == len(arrays) - 1:
+                np.copyto(target, _values(array))
+                continue
+            count = held[0 if index == each * self.parts else index // each]
+            np.copyto(target[:count], _on_host(_front(array, count)))
+
+
+def _nested(layout: Nest, arrays: Sequence[Any]) -> Any:
+    if isinstance(layout, int):
+        return arrays[layout]
+    return tuple(_nested(item, arrays) for item in layout)
+
+
+def _values(array: Any) -> Any:  # Any: an array of any library; of NumPy
+    """Return a small array on the host; waits for a device."""
+    if isinstance(array, np.ndarray):
+        return array
+    if hasattr(array, "tolist") and not hasattr(array, "buffer"):
+        return array.tolist()
+    return _on_host(array)
+
+
+def _on_host(array: Any) -> Any:
+    from kernelmill.runtime.cuda.arrays import view_of  # noqa: PLC0415 - for such arrays only
+    from kernelmill.runtime.cuda.copies import to_host  # noqa: PLC0415
+
+    if type(array) is tuple:
+        return tuple(map(_on_host, array))
+    return array if isinstance(array, int) else to_host(view_of(array, "a result"))
+
+
+def _alike(view: View) -> Any:  # Any: an array of whatever library
+    if view.place is None:
+        return empty_like_library(view.shape, view.dtype, view.library)
+    from kernelmill.runtime.cuda.arrays import DeviceView, empty  # noqa: PLC0415 - as above
+
+    assert isinstance(view, DeviceView)
+    return empty(view.shape, view.dtype, view.maker, device=view.device)
+
+
+def _front(array: Any, count: int) -> Any:
+    """Return the first elements of an array of one dimension, alone where much is left over."""
+    size = array.shape[0]
+    if count == size:
+        return array
+    if not hasattr(array, "__getitem__"):  # one of ours, in the memory of a device
+        from kernelmill.runtime.cuda.arrays import CudaArray  # noqa: PLC0415 - as above
+
+        return CudaArray(array.buffer, (count,), array.dtype, array.device, array.stream)
+    front = array[:count]
+    if _SHARE * count <= size and (size - count) * array.itemsize > _WASTED:
+        return front.clone() if hasattr(front, "clone") else front.copy()
+    return front
