@@ -29,6 +29,8 @@ __all__ = [
     "FoldText",
     "ReductionText",
     "cuda_reduce_source",
+    "device_fold_lines",
+    "host_fold_lines",
     "host_reduce_source",
     "lanes_of",
     "serves",
@@ -76,7 +78,7 @@ def host_reduce_source(
     printed: list[PrintedOperator] = []
     lines: list[str] = []
     for index, fold in enumerate(folds):
-        lines += _fold_lines(index, fold, printed)
+        lines += host_fold_lines(index, fold, printed)
     if element is None:
         mapper = f"km::same<{type_spelling(inputs[0][0], qualified=True)}>"
         built = f"{mapper}()"
@@ -99,7 +101,7 @@ def host_reduce_source(
     return assemble(name, ["reduce.hpp"], printed, launch, "\n".join(lines))
 
 
-def _fold_lines(index: int, fold: FoldText, printed: list[PrintedOperator]) -> list[str]:
+def host_fold_lines(index: int, fold: FoldText, printed: list[PrintedOperator]) -> list[str]:
     """Return the struct of a fold; appends the operators it is made of."""
     spelled = type_spelling(fold.accumulator, qualified=True)
     finish = print_program(fold.finish, HOST, name=f"Finish{index}")
@@ -149,7 +151,7 @@ def cuda_reduce_source(name: str, parts: ReductionText, spread: Spread) -> Kerne
     printed: list[PrintedOperator] = []
     lines: list[str] = []
     for index, fold in enumerate(folds):
-        lines += _device_fold(index, fold, printed)
+        lines += device_fold_lines(index, fold, printed)
     if element is None:
         mapper = f"km::same<{type_spelling(inputs[0][0], qualified=True)}>"
     else:
@@ -243,7 +245,7 @@ def _loops(spread: Spread, order: Order, number: int) -> str:
     }[spread.loops]
 
 
-def _device_fold(index: int, fold: FoldText, printed: list[PrintedOperator]) -> list[str]:
+def device_fold_lines(index: int, fold: FoldText, printed: list[PrintedOperator]) -> list[str]:
     """Return the struct of a fold; appends the operators it is made of."""
     spelled = type_spelling(fold.accumulator, qualified=True)
     finish = print_program(fold.finish, CUDA, name=f"Finish{index}")
