@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from kernelmill.cli_parts import JSON, Verb, print_json, print_lines
+from kernelmill.cli_parts import JSON, Verb, print_json, print_lines, table_lines
 
 __all__ = ["VERBS"]
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from kernelmill.package.check import Report
+    from kernelmill.package.project_bench import Result
 
 PROJECT: Final[Callable[[Any], Any]] = click.option(  # Any: a decorator of any function
     "--project",
@@ -181,4 +182,93 @@ def _record(report: Report) -> dict[str, object]:
     return asdict(report)
 
 
-VERBS: Final[tuple[click.Command, ...]] = (new, migrate, clean, check)
+# ----------------------------------------------------------------------------- kernelmill test
+
+
+@click.command(cls=Verb, context_settings={"ignore_unknown_options": True})
+@PROJECT
+@click.option("--sanitize", is_flag=True, help="Look for races and bounds in CUDA programs.")
+@click.option("--emulator", is_flag=True, help="Run CUDA programs there, GPU or not.")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def test(*, project: str, sanitize: bool, emulator: bool, arguments: tuple[str, ...]) -> None:
+    """Run the project's tests against what was built.
+
+    Python tests import the variant for this machine by the kernel's name; ARGUMENTS go to pytest.
+    CUDA programs, tests/*.cu, are linked with the project's kernels, and run on the emulator where
+    there is no GPU. Exits with status 1 when one of them fails.
+    """
+    from pathlib import Path
+
+    from kernelmill.errors import PackageError
+    from kernelmill.package.matrix import read_project
+    from kernelmill.package.project_tests import run_programs, run_python, untested, variant_for
+    from kernelmill.runtime.devices import available_devices
+
+    found = read_project(Path(project))
+    variant = variant_for(found)
+    gpu = any(name.startswith("cuda") for name in available_devices()) and not emulator
+    outcomes = [
+        run_python(found, variant, arguments),
+        *run_programs(found, gpu=gpu, sanitize=sanitize),
+    ]
+    done = [outcome for outcome in outcomes if outcome is not None]
+    for outcome in done:
+        state = "passed" if outcome.passed else "failed"
+        click.echo(f"{outcome.name}: {state} on {outcome.on}")
+        if not outcome.passed:
+            click.echo(outcome.said.rstrip(), err=True)
+    for line in untested(found, variant, gpu=gpu):
+        click.echo(f"note: {line}", err=True)
+    failed = [outcome.name for outcome in done if not outcome.passed]
+    if failed or not done:
+        raise PackageError(
+            f"{len(failed)} of {len(done)} failed: {', '.join(failed)}" if done else "no tests",
+            hint="" if done else "tests/test_*.py and tests/*.cu are what is run",
+        )
+
+
+# ----------------------------------------------------------------------------- kernelmill bench
+
+
+@click.command(cls=Verb)
+@PROJECT
+@click.option("--iterations", type=click.IntRange(1), default=100, show_default=True)
+@click.option("--warmup", type=click.IntRange(0), default=10, show_default=True)
+@JSON
+def bench(*, project: str, iterations: int, warmup: int, as_json: bool) -> None:
+    """Run the project's benchmarks against what was built.
+
+    The results are kept beside the variant, as build/VARIANT.benchmarks.json. Exits with status 1
+    when a result differs from what its verify method returns.
+    """
+    from pathlib import Path
+
+    from kernelmill.errors import PackageError
+    from kernelmill.package.matrix import read_project
+    from kernelmill.package.project_bench import bench as measure
+    from kernelmill.package.project_bench import results_path
+    from kernelmill.package.project_tests import variant_for
+
+    found = read_project(Path(project))
+    variant = variant_for(found)
+    results = measure(found, variant, warmup=warmup, iterations=iterations)
+    if as_json:
+        print_json(results)
+    else:
+        head = ("file", "benchmark", "median ms", "least ms", "difference")
+        print_lines(table_lines([_bench_row(r) for r in results], head=head, numbers_from=2))
+    click.echo(f"wrote {results_path(variant)}", err=True)
+    failed = [result.benchmark for result in results if not result.passed]
+    if failed:
+        raise PackageError(
+            f"{len(failed)} of {len(results)} results are wrong: {', '.join(failed)}"
+        )
+
+
+def _bench_row(result: Result) -> Sequence[str]:
+    difference = "not verified" if result.difference is None else f"{result.difference:.1e}"
+    times = (f"{result.median * 1e3:.4f}", f"{result.least * 1e3:.4f}")
+    return (result.file, result.benchmark, *times, difference)
+
+
+VERBS: Final[tuple[click.Command, ...]] = (new, migrate, clean, check, test, bench)

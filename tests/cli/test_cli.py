@@ -29,6 +29,8 @@ VERBS = (
     "kernelmill migrate",
     "kernelmill clean",
     "kernelmill check",
+    "kernelmill test",
+    "kernelmill bench",
 )
 
 
