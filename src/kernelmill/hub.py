@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernelmill.errors import LockError
 from kernelmill.package.load import get_kernel_dep, loaded
-from kernelmill.package.lock import FILE, read_lock
+from kernelmill.package.lock_find import caller, find_lock
+from kernelmill.package.lock_load import load_found
 from kernelmill.package.obtain import Shelves
-from kernelmill.package.policy import read_policy
 from kernelmill.package.wanted import Wanted
 
 if TYPE_CHECKING:
@@ -141,14 +140,15 @@ def get_locked_kernel(
     trust: bool | Sequence[str] = False,
     check_arch: bool = True,
 ) -> ModuleType:
-    """Load a kernel as a project's `kernelmill.lock` names it, from the cache or its registry.
+    """Load a kernel as a project's lock names it, from the cache or its registry.
 
     Parameters
     ----------
     repo_id
         `organization/name`, or with `@N` where several major versions are locked.
     lockfile
-        None is the nearest `kernelmill.lock` in the current directory or above it.
+        A `kernelmill.lock` or `kernels.lock`. None is the one nearest above the calling code's
+        file, or the one that was packed into its distribution.
     backend, trust, check_arch
         As for `get_kernel`.
 
@@ -204,22 +204,7 @@ def _locked(
     check_arch: bool,
     offline: bool | None,
 ) -> ModuleType:
-    place = _nearest_lock() if lockfile is None else Path(lockfile)
-    lock = read_lock(place)
-    shelves = Shelves(
-        policy=read_policy(place.parent), backend=backend, trust=trust, check_arch=check_arch
-    )
-    if offline is not None:
-        shelves.offline = offline
-    return shelves.load_locked(lock, repo_id)
-
-
-def _nearest_lock() -> Path:
-    here = Path.cwd()
-    for directory in (here, *here.parents):
-        if (directory / FILE).is_file():
-            return directory / FILE
-    raise LockError(
-        f"there is no {FILE} in {here} or above it",
-        hint="`kernelmill lock` makes it; `lockfile=` names another place",
+    found = find_lock(caller(), None if lockfile is None else Path(lockfile))
+    return load_found(
+        found, repo_id, backend=backend, trust=trust, check_arch=check_arch, offline=offline
     )
