@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kernelmill.errors import IntegrityError, KernelImportError, PackageError
-from kernelmill.package import finder
+from kernelmill.package import finder, kernels_import
 from kernelmill.package.digest import Digest, hash_variant
 from kernelmill.package.metadata import FILE, Metadata
 
@@ -363,12 +363,18 @@ def _watched(said: str) -> Iterator[None]:
 @contextlib.contextmanager
 def loading_with(needs: Mapping[str, ModuleType]) -> Iterator[None]:
     """Let `get_kernel_dep` answer from `needs`, also that of the distribution `kernels`."""
+    kernels_import.offer(_is_kernel)
     token = _dependencies.set(needs)
     try:
         with _bridge(needs):
             yield
     finally:
         _dependencies.reset(token)
+
+
+def _is_kernel(name: str) -> bool:
+    """Whether a top-level module is a kernel that is loaded, or was begun to be."""
+    return name in _state.locks
 
 
 def _bridge(needs: Mapping[str, ModuleType]) -> contextlib.AbstractContextManager[object]:

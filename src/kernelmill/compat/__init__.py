@@ -1,0 +1,1 @@
+"""The APIs of other projects on our engine, a module each. Nothing is imported here."""
