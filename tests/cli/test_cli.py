@@ -31,6 +31,14 @@ VERBS = (
     "kernelmill check",
     "kernelmill test",
     "kernelmill bench",
+    "kernelmill serve",
+    "kernelmill push",
+    "kernelmill download",
+    "kernelmill sync",
+    "kernelmill verify",
+    "kernelmill info",
+    "kernelmill trust",
+    "kernelmill key",
 )
 
 

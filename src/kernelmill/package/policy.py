@@ -20,7 +20,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["LEVELS", "Identity", "Policy", "RegistrySettings", "Rule", "read_policy"]
+__all__ = [
+    "LEVELS",
+    "Identity",
+    "Policy",
+    "RegistrySettings",
+    "Rule",
+    "check_rule",
+    "read_policy",
+    "read_tables",
+]
 
 LEVELS: Final = {
     1: "the bytes are those of the commit",
@@ -226,6 +235,33 @@ def read_policy(project: Path | None = None) -> Policy:
         tuple(_registry(row, spot) for row, spot in _rows(tables, "registry")),
         tuple(_rule(row, spot) for row, spot in _rows(tables, "trust")),
     )
+
+
+def read_tables(place: Path, key: str, *, in_project: bool) -> list[dict[str, Any]]:
+    """Return the tables `key` of a policy file; none where there is no file.
+
+    Raises
+    ------
+    PackageError
+        The file is no TOML, or they are no tables.
+    """
+    if not place.is_file():
+        return []
+    body = _toml(place)
+    if in_project:
+        body = body.get("tool", {}).get("kernelmill", {})
+    return [row for row, _ in _rows([(str(place), body)], key)]
+
+
+def check_rule(row: dict[str, Any], place: str) -> Rule:
+    """Return the rule that a table means.
+
+    Raises
+    ------
+    PackageError
+        It has an unknown key or a value that cannot be used; `place` is named.
+    """
+    return _rule(row, place)
 
 
 def _toml(place: Path) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from kernelmill.package.registry import Add, Delete, File, Refs
 from kernelmill.package.signature import BUNDLE, FOLDER, sign, signature_path
 from kernelmill.package.variant import Variant
 from kernelmill.package.versions import needs_of
-from kernelmill.package.wanted import Version, branch_of, parse_version
+from kernelmill.package.wanted import Version, branch_of, check_repo_id, parse_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -133,6 +133,7 @@ def plan_push(
     RegistryError
         The registry does not answer.
     """
+    check_repo_id(repo_id)
     found = _built(root, variants)
     version, exact = _version(found)
     branch = branch_of(version)

@@ -30,6 +30,7 @@ __all__ = [
     "Signed",
     "make_key",
     "public_key",
+    "read_keys",
     "sign",
     "signature_path",
     "verify_signature",
@@ -68,6 +69,16 @@ class Signed:
         """Return what an ed25519 signature is over."""
         parts = (_DOMAIN, self.repo_id.encode(), self.variant.encode(), self.metadata)
         return b"".join(len(part).to_bytes(8, "little") + part for part in parts)
+
+    def holds(self, key: str) -> bool:
+        """Return whether a key on the file of signatures signed this."""
+        found = dict(_read_signatures(self.signatures, []))
+        return key in found and _holds(key, found[key], self.message())
+
+
+def read_keys(place: Path) -> list[str]:
+    """Return the public keys that a file of signatures names; none where it is absent."""
+    return [key for key, _ in _read_signatures(place, [])]
 
 
 def signature_path(variant: str) -> str:
