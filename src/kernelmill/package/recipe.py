@@ -167,20 +167,21 @@ class _Maker:
     served: tuple[str, ...]
 
     def names(self) -> dict[str, str]:
-        """Return what absolute directories are called, the longest path first."""
+        """Return what absolute directories are called, inner ones before outer ones.
+
+        The order does not depend on paths, since it is that of flags, and flags are part of keys.
+        """
         headers = self.binding.headers
-        found = {
-            str(headers.path): f"/{headers.project}-{headers.version}-{headers.tree[:12]}",
-            str(build_cache() / "headers"): "/headers",
-            str(DATA): "/kernelmill",
-            str(self.root): ".",
-        }
+        found = {str(headers.path): f"/{headers.project}-{headers.version}-{headers.tree[:12]}"}
         for toolkit in (self.cuda, self.cuda.host_tools if self.cuda else None):
             if toolkit is None:
                 continue
-            base = toolkit.root.parents[0] if toolkit.route == "nvrtc" else toolkit.root
+            base = toolkit.root.parent if toolkit.route == "nvrtc" else toolkit.root
             found[str(base)] = f"/cuda-{toolkit.release}"
-        return dict(sorted(found.items(), key=lambda pair: -len(pair[0])))
+        found[str(build_cache() / "headers")] = "/headers"
+        found[str(DATA)] = "/kernelmill"
+        found[str(self.root)] = "."
+        return found
 
     def units_of_binding(self) -> Iterable[Unit]:
         binding = self.binding
@@ -245,7 +246,7 @@ class _Maker:
         return [word for folder in folders for word in ("-isystem", str(folder))]
 
     def _maps(self) -> list[str]:
-        # The last one that fits counts, so the longest comes last.
+        # The last one that fits counts, so outer directories come first.
         return [f"-ffile-prefix-map={a}={b}" for a, b in reversed(self.names().items())]
 
     def _quiet(self) -> list[str]:
