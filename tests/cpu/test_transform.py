@@ -304,6 +304,24 @@ def test_records_are_made_of_scalars_and_nest() -> None:
     same(light, r + alpha)
 
 
+def test_a_tuple_stands_for_a_record_inside_another() -> None:
+    x = records(Pixel.dtype, 100)
+
+    def turned(color: Any) -> Any:
+        return color.b, color.r, color.g
+
+    def turn(p: Any) -> Any:
+        kept = (p.color.g, p.color.b, p.color.r) if p.seen else turned(p.color)
+        return Pixel(kept, alpha=p.alpha, seen=False)
+
+    found, seen = km.transform(x, turn), x["seen"]
+    for name, (a, b) in {"r": ("g", "b"), "g": ("b", "r"), "b": ("r", "g")}.items():
+        same(found["color"][name], np.where(seen, x["color"][a], x["color"][b]))
+    same(found["alpha"], x["alpha"])
+    with pytest.raises(km.OperatorError, match=r"expects RGB, got \(uint8, float32\)"):
+        km.transform(x, lambda p: Pixel((p.color.r, p.alpha), p.alpha, p.seen))
+
+
 def test_records_of_a_dict_and_in_place() -> None:
     point = km.struct({"x": "float32", "n": "int64"}, name="Point")
     x = records(point.dtype, 65)

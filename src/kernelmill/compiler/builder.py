@@ -141,6 +141,16 @@ def _float_const(value: float, wanted: DType | WeakType) -> Const | None:
     return Const(value, wanted) if storage(wanted).itemsize == 8 else None  # type: ignore[union-attr]  # noqa: PLR2004 - scalars only; 8 bytes is float64
 
 
+def _as_field(value: Expr, wanted: DType | StructType) -> Expr:
+    if isinstance(wanted, DType):
+        return FunctionBuilder.cast(value, wanted)
+    found = value.type
+    if isinstance(found, TupleType) and len(found.items) == len(wanted.fields):
+        items = [tuple_item(value, i) for i in range(len(found.items))]
+        return FunctionBuilder.make_struct(wanted, items)
+    return convert(value, wanted)
+
+
 def tuple_item(value: Expr, index: int) -> Expr:
     """Return one item of a tuple value, without a node where it is known."""
     if isinstance(value, MakeTuple):
@@ -277,12 +287,9 @@ class FunctionBuilder:
 
     @staticmethod
     def make_struct(type_: StructType, values: Sequence[Expr]) -> Expr:
-        """Return a struct; values are converted to the types of the fields."""
-        converted = tuple(
-            FunctionBuilder.cast(v, f.type) if isinstance(f.type, DType) else convert(v, f.type)
-            for v, f in zip(values, type_.fields, strict=True)
-        )
-        return MakeStruct(converted, type_)
+        """Return a struct; values are converted to the types of the fields, tuples to structs."""
+        pairs = zip(values, type_.fields, strict=True)
+        return MakeStruct(tuple(_as_field(v, f.type) for v, f in pairs), type_)
 
     @staticmethod
     def make_tuple(values: Sequence[Expr]) -> Expr:

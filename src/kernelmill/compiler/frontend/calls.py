@@ -205,7 +205,9 @@ def _construct(
             f"`{callee.name}` needs all its fields: missing {', '.join(missing)}",
             hint=f"its fields are {listed}",
         )
-    return frame.builder.make_struct(type_, [frame.scalar(given[n], node) for n in names])
+    values = [frame.scalar(given[n], node) for n in names]
+    values = [frame.leaf(v) if isinstance(v.type, TupleType) else v for v in values]
+    return frame.builder.make_struct(type_, values)
 
 
 def cast_to(frame: Frame, value: ir.Expr, spec: object) -> ir.Expr:
