@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kernelmill.package.inspect_variant import Facts, Verdict
     from kernelmill.package.obtain import Shelves
 
-__all__ = ["VERBS"]
+__all__ = ["BACKEND", "REGISTRY", "VERBS", "shelves_for"]
 
 REGISTRY: Final[Callable[[Any], Any]] = click.option(
     "--registry",
@@ -121,7 +121,7 @@ def push(
     from kernelmill.package.push import plan_push
     from kernelmill.package.push import push as carry_out
 
-    where = _shelves(registry, None, offline=False)
+    where = shelves_for(registry, None, offline=False)
     target = where.open(where.settings(repo_id))
     plan = plan_push(
         Path(project),
@@ -193,7 +193,7 @@ def download(
     from kernelmill.package.wanted import Wanted
 
     with _Bar(quiet=as_json) as progress:
-        shelves = _shelves(registry, backend, offline=offline)
+        shelves = shelves_for(registry, backend, offline=offline)
         shelves.progress = progress
         located = shelves.locate(repo_id, Wanted.of(wanted, revision))
         names = variant_files(shelves.listing(located)) if all_variants else ()
@@ -287,7 +287,7 @@ def verify(
     if Path(what).is_dir():
         verdicts = verify_directory(Path(what), every=all_variants, backend=backend)
     else:
-        shelves = _shelves(registry, backend, offline=offline)
+        shelves = shelves_for(registry, backend, offline=offline)
         located = shelves.locate(what, Wanted.of(wanted, revision))
         verdicts = verify_published(shelves, located, every=all_variants, repair=repair)
     if trial:
@@ -340,7 +340,7 @@ def info(
     if Path(what).is_dir():
         facts = facts_of_directory(Path(what), backend=backend)
     else:
-        shelves = _shelves(registry, backend, offline=offline)
+        shelves = shelves_for(registry, backend, offline=offline)
         located = shelves.locate(what, Wanted.of(wanted, revision, needed=False))
         facts = facts_of_published(shelves, located)
     if as_json:
@@ -403,14 +403,16 @@ def key(*, file: str, show: bool) -> None:
 # ----------------------------------------------------------------------------- what verbs share
 
 
-def _shelves(registry: str, backend: str | None, *, offline: bool) -> Shelves:
-    """Return what finds kernels, with the policy of the user and of the current directory."""
+def shelves_for(
+    registry: str, backend: str | None, *, offline: bool, project: Path | None = None
+) -> Shelves:
+    """Return what finds kernels, with the policy of the user and of a project, else of here."""
     from dataclasses import replace
 
     from kernelmill.package.obtain import Shelves
     from kernelmill.package.policy import RegistrySettings, read_policy
 
-    policy = read_policy(Path.cwd())
+    policy = read_policy(project or Path.cwd())
     if "/" in registry or registry in {".", ".."}:
         policy = replace(
             policy, registries=(RegistrySettings("given", registry), *policy.registries)

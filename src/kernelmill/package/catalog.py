@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kernelmill.package.index import KernelNeed
-    from kernelmill.package.registry import File, Registry
+    from kernelmill.package.registry import File
+    from kernelmill.package.versions import Reading
 
 __all__ = ["Catalog"]
 
@@ -30,7 +31,7 @@ class Catalog:
         Slot → commit that is chosen before newer ones where it meets what is asked.
     """
 
-    registry: Registry
+    registry: Reading
     preferred: Mapping[str, str] = field(default_factory=dict)
     _versions: dict[str, tuple[Published, ...]] = field(default_factory=dict)
     _described: dict[tuple[str, str, int], Published] = field(default_factory=dict)

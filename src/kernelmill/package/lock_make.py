@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kernelmill.package.dependencies import Dependencies
-    from kernelmill.package.registry import File, Registry
+    from kernelmill.package.registry import File
     from kernelmill.package.resolve import Pin, Resolution
+    from kernelmill.package.versions import Reading
 
 __all__ = ["Made", "check_lock", "make_lock", "write_lock"]
 
@@ -58,7 +59,7 @@ class Made:
 
 
 def make_lock(
-    registry: Registry,
+    registry: Reading,
     project: Dependencies,
     *,
     previous: Lock | None = None,
@@ -242,7 +243,7 @@ def write_lock(directory: Path, made: Made) -> tuple[Path, Path]:
 # ----------------------------------------------------------------------------- checking
 
 
-def check_lock(directory: Path, registry: Registry | None) -> Lock:
+def check_lock(directory: Path, registry: Reading | None) -> Lock:
     """Return the lock of a project if it still holds.
 
     Parameters

@@ -20,8 +20,7 @@ from kernelmill.package.wanted import PythonNeed, Wanted, joined, satisfiable
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from kernelmill.package.registry import Registry
-    from kernelmill.package.versions import Published
+    from kernelmill.package.versions import Published, Reading
 
 __all__ = ["PROJECT", "Pin", "Resolution", "Step", "chains_to", "resolve"]
 
@@ -90,7 +89,7 @@ class Resolution:
 
 
 def resolve(
-    registry: Registry,
+    registry: Reading,
     needs: Sequence[KernelNeed],
     *,
     preferred: Mapping[str, str] | None = None,

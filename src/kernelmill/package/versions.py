@@ -31,12 +31,13 @@ from kernelmill.package.wanted import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kernelmill.package.registry import File, Refs, Registry
+    from kernelmill.package.registry import File, Refs
     from kernelmill.package.system import System
 
 __all__ = [
     "Needs",
     "Published",
+    "Reading",
     "Selection",
     "Surveyed",
     "describe",
@@ -57,6 +58,22 @@ class Readable(Protocol):
         """Return the files of a commit."""
 
     def read(self, repo_id: str, commit: str, path: str) -> bytes:
+        """Return the bytes of a small file."""
+
+
+class Reading(Protocol):
+    """What choosing and locking ask of a registry; `Registry` has it, and so has `Routed`."""
+
+    def refs(self, repo_id: str) -> Refs:
+        """Return branches and tags."""
+
+    def commit(self, repo_id: str, revision: str) -> str:
+        """Return the whole id of a branch, tag or short commit."""
+
+    def files(self, repo_id: str, commit: str) -> tuple[File, ...]:
+        """Return the files of a commit."""
+
+    def read(self, repo_id: str, commit: str, path: str, *, limit: int = 32 << 20) -> bytes:
         """Return the bytes of a small file."""
 
 
@@ -105,7 +122,7 @@ class Published:
 
 
 def published(
-    registry: Registry, repo_id: str, *, index: bool = True, refs: bool = False
+    registry: Reading, repo_id: str, *, index: bool = True, refs: bool = False
 ) -> tuple[Published, ...]:
     """Return the versions of a repository, the newest first.
 
@@ -139,7 +156,7 @@ def published(
     return _merge(_of_index(found) if found else (), _of_refs(heads), repo_id)
 
 
-def _index(registry: Registry, repo_id: str) -> Index | None:
+def _index(registry: Reading, repo_id: str) -> Index | None:
     try:
         text = registry.read(repo_id, "main", INDEX, limit=MOST_BYTES)
     except NotPublishedError:
@@ -327,7 +344,7 @@ class Surveyed:
 
 
 def survey(
-    registry: Registry, repo_id: str, *, index: bool = True, system: System | None = None
+    registry: Reading, repo_id: str, *, index: bool = True, system: System | None = None
 ) -> tuple[Surveyed, ...]:
     """Return each version with this machine's decision on each of its variants, the newest first.
 
@@ -358,7 +375,7 @@ class Selection:
 
 
 def newest(
-    registry: Registry,
+    registry: Reading,
     repo_id: str,
     wanted: Wanted,
     *,
@@ -401,7 +418,7 @@ def newest(
 
 
 def _admitted(
-    registry: Registry, repo_id: str, wanted: Wanted, found: tuple[Published, ...]
+    registry: Reading, repo_id: str, wanted: Wanted, found: tuple[Published, ...]
 ) -> tuple[Published, ...]:
     """Return the versions that are asked for; where only an integer is known, look closer."""
 

@@ -31,6 +31,7 @@ __all__ = [
     "Version",
     "Wanted",
     "branch_of",
+    "canonical_name",
     "check_repo_id",
     "integer_of_branch",
     "joined",
@@ -332,6 +333,18 @@ class PythonNeed:
 
     def __str__(self) -> str:
         return f"{self.name}{self.range}"
+
+
+def canonical_name(name: str) -> str:
+    """Return the one spelling of a Python distribution's name.
+
+    Examples
+    --------
+    >>> from kernelmill.package.wanted import canonical_name
+    >>> canonical_name("Apache_TVM.ffi")
+    'apache-tvm-ffi'
+    """
+    return canonicalize_name(name)
 
 
 def satisfiable(ranges: Iterable[str]) -> bool:
