@@ -191,8 +191,10 @@ def test_plans():
         (
             lambda x: km.run_length_encode(x, out=(x, x)),
             ArgumentError,
-            "`out` is 2 arrays; run_length_encode takes a tuple of 3 here: a buffer for x, one for "
-            "the lengths, the count",
+            (
+                "`out` is 2 arrays; run_length_encode takes a tuple of 3 here: a buffer for x, "
+                "one for the lengths, the count"
+            ),
         ),
         (
             lambda x: km.run_length_encode(x, out=(x.copy(), np.zeros(6), np.zeros(1, "i8"))),

@@ -87,6 +87,8 @@ KM_INL u32 thread_rank() { return (threadIdx.z * blockDim.y + threadIdx.y) * blo
 KM_INL u32 block_threads() { return blockDim.x * blockDim.y * blockDim.z; }
 KM_INL void block_barrier() { __syncthreads(); }
 KM_INL void warp_barrier(u32 lanes = full_warp) { __syncwarp(lanes); }
+// Has a word in its register here: the compiler of NVRTC 13.0 runs out of registers for tests where it may gather many.
+KM_INL void settle(u32& word) { asm volatile("" : "+r"(word)); }
 
 // ---- votes --------------------------------------------------------------------------------------------------------------
 

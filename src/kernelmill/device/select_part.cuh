@@ -174,7 +174,10 @@ struct selection {
         const row<indices_of<Deciding>> seen(stage, worker, r, r == 0 && low == 0);
         KM_UNROLL_ALL for (int v = 0; v < V; v++) {
           const u8 part = seen.part(by, v);
-          KM_UNROLL_ALL for (int m = 0; m < marks; m++) bits[m] |= (u32)(part == m) << (r * V + v);
+          KM_UNROLL_ALL for (int m = 0; m < marks; m++) {
+            bits[m] |= (u32)(part == m) << (r * V + v);
+            settle(bits[m]);
+          }
         }
       }
       if (heads && low == 0 && lane_id() == 0) bits[0] |= 1;

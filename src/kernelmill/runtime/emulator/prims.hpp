@@ -65,6 +65,7 @@ KM_INL u32 thread_rank() { return KM_EMU_RANK; }
 KM_INL u32 block_threads() { return blockDim.x * blockDim.y * blockDim.z; }
 KM_INL void block_barrier() { __syncthreads(); }
 KM_INL void warp_barrier(u32 lanes = full_warp) { __syncwarp(lanes); }
+KM_INL void settle(u32&) {}
 KM_INL bool vote_any(bool test, u32 lanes = full_warp) { return __any_sync(lanes, test) != 0; }
 KM_INL bool vote_all(bool test, u32 lanes = full_warp) { return __all_sync(lanes, test) != 0; }
 KM_INL u32 ballot(bool test, u32 lanes = full_warp) { return __ballot_sync(lanes, test); }
