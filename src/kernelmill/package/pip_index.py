@@ -23,13 +23,14 @@ from typing import IO, TYPE_CHECKING, Final, cast
 
 from kernelmill.config import child_environment
 from kernelmill.errors import IntegrityError, ToolchainError
+from kernelmill.package.wheels import WheelFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from http.client import HTTPResponse
     from pathlib import Path
 
-__all__ = ["PipIndex", "WheelFile", "default_index", "download", "open_url", "redacted"]
+__all__ = ["PipIndex", "default_index", "download", "open_url", "redacted"]
 
 _PYPI: Final = "https://pypi.org/simple"
 _ACCEPT: Final = "application/vnd.pypi.simple.v1+json, text/html;q=0.5"
@@ -38,15 +39,6 @@ _PAGE_LIMIT: Final = 64 << 20
 _CHUNK: Final = 1 << 20
 _CERTIFICATES: Final = ("PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _HINT: Final = "check the network and `pip config list`; what was fetched once is kept in the cache"
-
-
-@dataclass(frozen=True, slots=True)
-class WheelFile:
-    """One file of a project on the index, with the sha256 that the index promises."""
-
-    name: str
-    url: str
-    sha256: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,8 +213,18 @@ def _page(url: str, certificates: str | None) -> tuple[WheelFile, ...]:
         links = _Links()
         links.feed(text.decode("utf-8", "replace"))
         pairs = [(url, _fragment_hash(url)) for url in links.found]
-    files = (_wheel(urllib.parse.urljoin(base, link), sha256) for link, sha256 in pairs)
+    links = ((urllib.parse.urljoin(base, link), sha256) for link, sha256 in pairs)
+    files = (_wheel(_with_login(link, url), sha256) for link, sha256 in links)
     return tuple(file for file in files if file.name.endswith(".whl") and file.sha256)
+
+
+def _with_login(link: str, index: str) -> str:
+    """Give a link the index's user and password, where it leads to the index's own server."""
+    parts, own = urllib.parse.urlsplit(link), urllib.parse.urlsplit(index)
+    login, _, host = own.netloc.rpartition("@")
+    if not login or (parts.scheme, parts.netloc) != (own.scheme, host):
+        return link
+    return urllib.parse.urlunsplit(parts._replace(netloc=own.netloc))
 
 
 def _wheel(link: str, sha256: str) -> WheelFile:
