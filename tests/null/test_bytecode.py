@@ -500,6 +500,26 @@ def test_a_long_function_and_a_deep_one():
     check(f"def f(a):\n{deep}{'  ' * 16}return 1\n  return 2\n", [(3,), (20,)])
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "f = lambda x, y: np.fmod(x, y)",
+        "def f(x, y):\n    return math.atan2(x, y) + sin(x) if np.isnan(x) else np.pi",
+        "def f(x, y):\n    def g(v):\n        return math.fabs(v) + np.float32(v)\n    return g(x) + g(y)",
+        "def f(x, y):\n    for i in range(3):\n        x = np.maximum(x, math.pow(y, i))\n    return x",
+    ],
+)
+def test_names_that_the_same_text_imports(text):
+    """The compiler calls what belongs to an imported name as no method."""
+    space = {}
+    exec(f"import math\nimport numpy as np\nfrom math import sin\n{text}", space)
+    found = ast.unparse(recover(space["f"].__code__))
+    other = {}
+    exec(text, {"math": None}, other)
+    assert found == ast.unparse(recover(other["f"].__code__))
+    assert ast.dump(ast.parse(text.replace("f = ", "", 1))) == ast.dump(ast.parse(found))
+
+
 def test_the_example_of_the_documentation_runs():
     result = doctest.testmod(bytecode)
     assert result.attempted > 2

@@ -38,12 +38,26 @@ _FUTURES: Final = sum(
 def verify(code: CodeType, node: ast.FunctionDef | ast.Lambda) -> None:
     """Raise UnknownShapeError unless the tree compiles to the same behaviour as the code."""
     hider = _Hider()
-    if not _equal(code, _compiled(code, hider.visit(copy.deepcopy(node))), hider.hidden):
-        raise UnknownShapeError("control flow that no rule covers")
+    hidden = hider.visit(copy.deepcopy(node))
+    for imported in ((), _names_in(code)):
+        if _equal(code, _compiled(code, copy.deepcopy(hidden), imported), hider.hidden):
+            return
+    raise UnknownShapeError("control flow that no rule covers")
 
 
-def _compiled(code: CodeType, node: ast.FunctionDef | ast.Lambda) -> CodeType:
-    """Return the code object of the tree, with the same outer variables as the original."""
+def _names_in(code: CodeType) -> tuple[str, ...]:
+    """Return all names of a function and of those inside it."""
+    inner = (c for c in code.co_consts if isinstance(c, CodeType))
+    return tuple(dict.fromkeys([*code.co_names, *(n for c in inner for n in _names_in(c))]))
+
+
+def _compiled(
+    code: CodeType, node: ast.FunctionDef | ast.Lambda, imported: Sequence[str]
+) -> CodeType:
+    """Return the code object of the tree, with the same outer variables as the original.
+
+    `imported` are names that the text around it imports: their attributes are called otherwise.
+    """
     node.args.defaults = [placed(ast.Constant(None), _PLACE) for _ in node.args.defaults]
     node.args.kw_defaults = [None] * len(node.args.kw_defaults)
     made: ast.stmt
@@ -58,7 +72,8 @@ def _compiled(code: CodeType, node: ast.FunctionDef | ast.Lambda) -> CodeType:
     ]
     arguments = arguments_of((lambda: None).__code__, _PLACE)
     shell = function_def("__outer__", arguments, [*outer, made], _PLACE)
-    module = ast.fix_missing_locations(ast.Module([shell], []))
+    imports = [placed(ast.Import([ast.alias(n)]), _PLACE) for n in imported]
+    module = ast.fix_missing_locations(ast.Module([*imports, shell], []))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the user saw `x is 1` warned about already
         compiled = compile(
