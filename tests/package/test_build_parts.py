@@ -1,0 +1,253 @@
+"""The parts of a build by themselves: capabilities, stubs, objects, wheels' bytes, bills of materials."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import zipfile
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernelmill.errors import CompileError, PackageError
+from kernelmill.package.archs import Arch, gencode, loose_intersection, sorted_archs
+from kernelmill.package.cuda12 import _taken
+from kernelmill.package.elf import read_library
+from kernelmill.package.objects import Objects, Unit, _depends
+from kernelmill.package.stubs import stub
+from kernelmill.package.wheel import write_archive
+from kernelmill.toolchain import find_host_compiler
+
+# ----------------------------------------------------------------------------- capabilities
+
+ARCH = st.builds(
+    Arch,
+    st.integers(7, 12),
+    st.integers(0, 9),
+    st.sampled_from(["", "", "", "a", "f"]),
+    st.booleans(),
+).map(str)
+PLAIN = st.builds(Arch, st.integers(7, 12), st.integers(0, 9)).map(str)
+
+
+def by_the_book(asked, served):
+    """The definition in words: for each served one the highest asked one that runs on it."""
+    found = set()
+    wanted = [Arch.parse(text) for text in asked]
+    suffixed = [arch for arch in wanted if arch.suffix]
+    for target in map(Arch.parse, served):
+        own = [arch for arch in suffixed if arch.base == target.base]
+        if own:
+            found.update(map(str, own))
+            continue
+        ptx = {arch.base for arch in wanted if arch.ptx and not arch.suffix}
+        fits = [
+            arch.base
+            for arch in wanted
+            if not arch.suffix
+            and arch.base <= target.base
+            and (arch.major == target.major or arch.base in ptx)
+        ]
+        if fits:
+            best = max(fits)
+            found.add(f"{best[0]}.{best[1]}{'+PTX' if best in ptx else ''}")
+    return found
+
+
+@given(st.lists(ARCH, max_size=6), st.lists(PLAIN, max_size=6))
+def test_the_loose_intersection(asked, served):
+    found = loose_intersection(asked, served)
+    assert {str(arch) for arch in found} == by_the_book(asked, served)
+    assert list(found) == sorted(found)
+
+
+@given(ARCH)
+def test_capabilities_print_as_they_are_read(text):
+    assert str(Arch.parse(text)) == text
+    (arch,) = sorted_archs([text])
+    assert len(gencode([arch])) == 1 + arch.ptx
+
+
+@pytest.mark.parametrize("text", ["9", "9.0b", "sm_90", "9.00", "", "9.0 +PTX", "-1.0"])
+def test_no_capability(text):
+    with pytest.raises(PackageError, match="is no compute capability"):
+        Arch.parse(text)
+
+
+# ----------------------------------------------------------------------------- flags for NVRTC
+
+
+def test_flags_of_nvcc_for_nvrtc():
+    flags = ["-std=c++17", "-O3", "-fPIC", "-DA=1", "-Icsrc", "-ffile-prefix-map=/a=b"]
+    own = ["--use_fast_math", "-lineinfo", "--expt-relaxed-constexpr", "-O3"]
+    assert _taken(flags, own) == ["-std=c++17", "-DA=1", "-Icsrc", "--use_fast_math", "-lineinfo"]
+    with pytest.raises(PackageError, match=r"cuda-flags '-rdc=true' is none that NVRTC takes"):
+        _taken([], ["-rdc=true"])
+
+
+# ----------------------------------------------------------------------------- stubs
+
+
+@pytest.mark.parametrize("soname", ["libc10.so", "libcudart.so.13", "libtorch_cuda.so"])
+def test_a_library_is_linked_against_a_name(tmp_path, soname):
+    path = tmp_path / soname
+    path.write_bytes(stub(soname, "x86_64"))
+    ctypes.CDLL(str(path))
+    (tmp_path / "a.cpp").write_text(
+        'extern "C" int there(); extern "C" int here() { return there(); }'
+    )
+    out = tmp_path / "a.so"
+    command = find_host_compiler().command
+    subprocess.run(
+        [*command, "-shared", "-fPIC", "-o", out, "a.cpp", "-Wl,--no-as-needed", str(path)],
+        cwd=tmp_path,
+        check=True,
+    )
+    library = read_library(out)
+    assert library.needed[0] == soname
+    assert "there" in {symbol.name for symbol in library.undefined()}
+
+
+# ----------------------------------------------------------------------------- objects
+
+
+class Compiler:
+    """Stands for a compiler: the object is the text of source and header, comments taken off."""
+
+    def __init__(self, root):
+        self.root, self.runs = root, []
+
+    def text(self, unit):
+        source = (self.root / unit.source).read_text()
+        header = (self.root / "a.h").read_text() if "a.h" in source else ""
+        lines = (source + header).splitlines()
+        return "\n".join(line for line in lines if not line.startswith("//")).encode()
+
+    def compile(self, unit, out, headers):
+        self.runs.append(unit.source)
+        if "error" in (self.root / unit.source).read_text():
+            raise CompileError("no", log="no")
+        out.write_bytes(self.text(unit))
+        used = " a.h" if "a.h" in (self.root / unit.source).read_text() else ""
+        headers.write_text(f"x.o: {unit.source}{used}\n")
+        return "said"
+
+
+@pytest.fixture
+def world(tmp_path):
+    root = tmp_path / "p"
+    root.mkdir()
+    (root / "a.cpp").write_text("#include a.h\nint a;\n")
+    (root / "a.h").write_text("int h;\n")
+    compiler = Compiler(root)
+
+    def store(project=root, identity="g++ 12"):
+        compiler.root = project
+        return Objects(
+            tmp_path / "store",
+            project,
+            {str(project): "."},
+            identity,
+            compiler.compile,
+            compiler.text,
+        )
+
+    return root, compiler, store, tmp_path
+
+
+def test_what_compiles_and_what_does_not(world):
+    root, _compiler, store, work = world
+    unit = Unit("a.cpp", ("g++", "-O3", f"-I{root}"))
+    first = store().get(unit, work)
+    assert (first.how, first.log) == ("compiled", "said")
+    assert store().get(unit, work).how == "direct"
+    source = root / "a.cpp"
+    source.write_text("// more\n" + source.read_text())
+    comment = store().get(unit, work)
+    assert (comment.how, comment.sha256) == ("compiled", first.sha256)  # its first preprocessing
+    source.write_text("// much more\n" + source.read_text())
+    assert store().get(unit, work).how == "preprocessed"
+    (root / "a.h").write_text("long h;\n")
+    changed = store().get(unit, work)
+    assert changed.how == "compiled"
+    assert changed.sha256 != first.sha256
+    (root / "a.h").write_text("int h;\n")
+    assert store().get(unit, work).sha256 == first.sha256
+    assert store(identity="g++ 13").get(unit, work).how == "compiled"
+    assert store().get(Unit("a.cpp", ("g++", "-O2", f"-I{root}")), work).how == "compiled"
+
+
+def test_objects_are_shared_between_directories(world):
+    root, _compiler, store, tmp_path = world
+    unit = Unit("a.cpp", ("g++", f"-ffile-prefix-map={root}=."))
+    store().get(unit, tmp_path)
+    other = tmp_path / "another" / "place"
+    other.parent.mkdir()
+    import shutil
+
+    shutil.copytree(root, other)
+    moved = Unit("a.cpp", ("g++", f"-ffile-prefix-map={other}=."))
+    assert store(other).get(moved, tmp_path).how == "direct"
+
+
+def test_an_object_that_is_gone_is_made_again(world):
+    _, _compiler, store, work = world
+    unit = Unit("a.cpp", ("g++",))
+    made = store().get(unit, work)
+    store().path(made.sha256).unlink()
+    assert store().get(unit, work).how == "compiled"
+    for entry in (work / "store/direct").rglob("*.json"):
+        entry.write_text("{broken")
+    assert store().get(unit, work).how in ("compiled", "preprocessed")
+
+
+def test_a_failure_is_not_kept(world):
+    root, compiler, store, work = world
+    (root / "b.cpp").write_text("error")
+    for _ in range(2):
+        with pytest.raises(CompileError):
+            store().get(Unit("b.cpp", ("g++",)), work)
+    assert compiler.runs == ["b.cpp", "b.cpp"]
+    with pytest.raises(CompileError, match=r"the source c\.cpp cannot be read"):
+        store().get(Unit("c.cpp", ("g++",)), work)
+
+
+def test_what_was_not_used_for_longest_goes_first(world):
+    root, _compiler, store, work = world
+    made = []
+    for index in range(4):
+        (root / f"{index}.cpp").write_text(f"int {index}{'x' * 100};\n")
+        made.append(store().get(Unit(f"{index}.cpp", ("g++",)), work))
+        os.utime(store().path(made[-1].sha256), (index, index))
+    store().get(made[0].unit, work)  # used again
+    assert store().trim(250) == 2
+    there = [store().path(one.sha256).exists() for one in made]
+    assert there == [True, False, False, True]
+
+
+def test_dependency_files():
+    text = "a.o: b.cpp \\\n  c\\ d.h $$e.h /usr/x.h\n"
+    assert _depends(text) == ["b.cpp", "c d.h", "$e.h", "/usr/x.h"]
+    assert _depends("C\\:x.o : a") == ["a"]
+
+
+# ----------------------------------------------------------------------------- archives
+
+
+@given(st.dictionaries(st.from_regex(r"p/[a-z]{1,8}\.py", fullmatch=True), st.binary(max_size=50)))
+def test_wheels_of_the_same_files_have_the_same_bytes(files):
+    import tempfile
+    from pathlib import Path
+
+    with tempfile.TemporaryDirectory() as place:
+        paths = [Path(place) / "a.whl", Path(place) / "b.whl"]
+        for path, order in zip(paths, (sorted(files), sorted(files, reverse=True)), strict=True):
+            ordered = {name: files[name] for name in order}
+            write_archive(path, ordered, "p", "1.0", tag="py3-none-any", facts=[])
+        assert paths[0].read_bytes() == paths[1].read_bytes()
+        with zipfile.ZipFile(paths[0]) as archive:
+            assert archive.testzip() is None
+            assert {n: archive.read(n) for n in files} == files
+            assert archive.namelist()[-1] == "p-1.0.dist-info/RECORD"

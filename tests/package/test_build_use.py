@@ -1,0 +1,205 @@
+"""Built kernels as users have them: wheels that pip installs, editable installs, another torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import kernel_projects as kp
+
+CPU = f"torch-stable-abi210-cpu-{kp.MACHINE}"
+GREY = """
+import torch, {name} as kernel
+image = torch.full((2, 2, 3), 100, dtype=torch.uint8)
+assert kernel.{name}(image).tolist() == [[100, 100], [100, 100]]
+"""
+USE = GREY.format(name=kp.NAME)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    root = kp.scaffolded(tmp_path_factory.mktemp("use") / kp.NAME, "torch", ("cpu",))
+    kp.kernelmill("build", cwd=root)
+    return root
+
+
+def pip(*words, **environment):
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *map(str, words)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_wheel_is_installed_and_computes(root, tmp_path):
+    done = kp.kernelmill("wheel", "--out", tmp_path / "a", "--json", cwd=root)
+    (row,) = json.loads(done.stdout)
+    name = f"{kp.NAME}-1.0.0+tsabi210.cpu-cp39-abi3-manylinux_2_24_x86_64.whl"
+    assert Path(row["path"]).name == name
+    assert row["requires"] == ["torch>=2.10"]
+    pip("install", "--no-deps", "--target", tmp_path / "site", row["path"])
+    kp.python(USE, PYTHONPATH=str(tmp_path / "site"))
+    # The same bytes again, and from a repository that somebody else published.
+    kp.kernelmill("wheel", "--out", tmp_path / "b", "--from", root / "build" / CPU)
+    assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_a_changed_file_makes_no_wheel(root, tmp_path):
+    import shutil
+
+    copy = shutil.copytree(root / "build" / CPU, tmp_path / "build" / CPU)
+    (copy / "__init__.py").write_text("")
+    done = kp.kernelmill("wheel", "--from", tmp_path, "--out", tmp_path / "dist", check=1)
+    assert "__init__.py: expected" in done.stderr
+    assert not (tmp_path / "dist").exists()
+    done = kp.kernelmill("wheel", "--variant", "torch-none*", cwd=root, check=1)
+    assert "holds no variant torch-none*; it holds torch-stable-abi210-cpu" in done.stderr
+
+
+def test_a_wheel_of_python_alone(tmp_path):
+    root = kp.scaffolded(tmp_path / "p", "noarch", ("cpu",))
+    kp.kernelmill("build", cwd=root)
+    kp.kernelmill("wheel", cwd=root)
+    (path,) = (root / "dist").iterdir()
+    assert path.name == f"{kp.NAME}-1.0.0+torch.cpu-py3-none-any.whl"
+    kp.python(USE, PYTHONPATH=str(path))
+
+
+def test_pip_installs_it_editable_and_a_reload_sees_the_edit(tmp_path):
+    root = kp.scaffolded(tmp_path / kp.NAME, "torch", ("cpu",))
+    site = tmp_path / "site"
+    pip("install", "--no-build-isolation", "--no-deps", "--prefix", site, "-e", root)
+    (place,) = site.glob("lib/python3*/site-packages")
+    assert len(list(place.glob("__editable__*"))) == 2
+    code = (
+        f"import site, sys; site.addsitedir({str(place)!r})\n{USE}"
+        """
+import importlib, time
+from pathlib import Path
+from kernelmill.errors import CompileError
+root = Path(sys.argv[1])
+source = root / "csrc/img2gray_cpu.cpp"
+text = source.read_text()
+def edit(old, new):
+    source.write_text(text.replace(old, new))
+    start = time.monotonic()
+    importlib.reload(kernel)
+    return time.monotonic() - start, kernel.img2gray(image)[0, 0].item()
+print("first", edit("128u", "640u"))
+seconds, value = edit("128u", "1152u")
+assert value == 104, value
+print("again", seconds)
+assert seconds < 10
+assert edit("128u", "128u")[1] == 100  # an earlier state of the sources
+before = kernel.__kernelmill__.identifier
+importlib.reload(kernel)
+assert kernel.__kernelmill__.identifier == before  # nothing changed, so nothing is loaded
+try:
+    edit("128u", "no_such_name")
+except CompileError as error:
+    assert "no_such_name" in error.log
+assert kernel.img2gray(image)[0, 0].item() == 100
+init = root / "torch-ext/img2gray/__init__.py"
+init.write_text(init.read_text() + "\\nANSWER = 42\\n")
+source.write_text(text)
+assert importlib.reload(kernel).ANSWER == 42
+"""
+    )
+    kp.python(code, root)
+
+
+def test_the_verb_dev(tmp_path):
+    root = kp.scaffolded(tmp_path / "devtest", "torch", ("cpu",))
+    toml = root / "build.toml"
+    toml.write_text(toml.read_text().replace('"img2gray"', '"kernelmill-dev-test"'))
+    (root / "torch-ext/img2gray").rename(root / "torch-ext/kernelmill_dev_test")
+    try:
+        done = kp.kernelmill("dev", "--once", cwd=root)
+        assert "compiled" in done.stdout
+        kp.python(USE.replace("img2gray as", "kernelmill_dev_test as"))
+    finally:
+        done = kp.kernelmill("dev", "--remove", cwd=root)
+    assert done.stdout.count("removed ") == 2
+    done = subprocess.run([sys.executable, "-c", "import kernelmill_dev_test"], capture_output=True)
+    assert done.returncode == 1
+
+
+def test_watching_builds_after_each_change(tmp_path):
+    from kernelmill.package.watch import follow
+
+    root = kp.scaffolded(tmp_path / kp.NAME, "torch", ("cpu",))
+    events = follow(root)
+    assert not next(events).failed
+    source = root / "csrc/img2gray_cpu.cpp"
+    text = source.read_text()
+    source.write_text(text + "\n#error stop here\n")
+    event = next(events)
+    assert event.failed
+    assert "stop here" in str(event)
+    source.write_text(text)
+    assert not next(events).failed
+
+
+def test_the_backend_builds_wheel_and_source_archive(root, tmp_path, monkeypatch):
+    from kernelmill.package import backend
+
+    monkeypatch.chdir(root)
+    name = backend.build_wheel(str(tmp_path))
+    assert zipfile.ZipFile(tmp_path / name).testzip() is None
+    archive = backend.build_sdist(str(tmp_path))
+    assert archive == f"{kp.NAME}-1.0.0.tar.gz"
+    assert backend.get_requires_for_build_editable() == []
+
+
+# ----------------------------------------------------------------------------- make full
+
+
+@pytest.mark.slow
+def test_all_variants_with_an_older_torch_and_all_architectures(tmp_path):
+    root = kp.three_bindings(tmp_path / kp.NAME, ("2.11", "2.13"), ("cpu", "cuda"))
+    done = kp.kernelmill("build", "--all", "--json", cwd=root)
+    rows = {row["variant"]: row for row in json.loads(done.stdout)}
+    assert len(rows) == 12
+    from kernelmill.package.metadata import read_metadata
+    from kernelmill.package.nvcc import default_archs
+    from kernelmill.package.release import Release
+
+    for version, backend in (("13.0", "cu130"), ("12.8", "cu128")):
+        place = root / "build" / f"torch211-cxx11-{backend}-{kp.MACHINE}"
+        assert read_metadata(place).archs == default_archs(Release.parse(version))
+
+
+@pytest.mark.slow
+def test_a_shell_with_an_older_torch(root):
+    code = USE + "print(torch.__version__)"
+    done = kp.kernelmill("shell", "--torch", "2.11", "python", "-c", code, cwd=root)
+    assert done.stdout.startswith("2.11.")
+    done = kp.kernelmill("shell", "--torch", "2.11", "kernelmill", "--version", cwd=root)
+    assert done.stdout
+
+
+@pytest.mark.slow
+def test_cutlass_from_its_wheel(tmp_path):
+    root = kp.scaffolded(tmp_path / kp.NAME, "torch", ("cuda",))
+    toml = root / "build.toml"
+    toml.write_text(
+        toml.read_text().replace('depends = ["torch"]', 'depends = ["torch", "cutlass_3_8"]')
+    )
+    source = root / "csrc/img2gray.cu"
+    source.write_text(
+        "#include <cutlass/gemm/device/gemm.h>\nusing Gemm = cutlass::gemm::device::Gemm<float, cutlass::layout::RowMajor, float, cutlass::layout::RowMajor, float, cutlass::layout::RowMajor>;\ntemplate class cutlass::gemm::device::Gemm<float, cutlass::layout::RowMajor, float, cutlass::layout::RowMajor, float, cutlass::layout::RowMajor>;\n"
+        + source.read_text()
+    )
+    name = f"torch-stable-abi210-cu130-{kp.MACHINE}"
+    kp.kernelmill("build", "--arch", "8.0", "--variant", name, cwd=root)
+    (library,) = (root / "build" / name).glob("*.so")
+    assert b"cutlass" in library.read_bytes()
