@@ -43,6 +43,8 @@ FUNCTIONS = {
     "histogram_even": "histogram",
     "histogram_range": "histogram",
     "bincount": "histogram",
+    "segmented_reduce": "segmented",
+    "segmented_scan": "segmented",
     "lower_bound": "search",
     "upper_bound": "search",
     "select": "select",

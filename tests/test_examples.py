@@ -17,7 +17,9 @@ PRINTED = {
     "grayscale.py": "451 x 300 pixels, first row ",
     "in_place.py": "neighbours added: [0 1 3 5 7 9]\n",
     "mandelbrot.py": "@@@@",
+    "running_return.py": "worst loss from a peak: 12.5%, 15.6%, 13.0%, 10.6%\n",
     "running_statistics.py": "count 1000000, mean 9999.99",
+    "segments.py": "lengths [2, 3, 4, 5, 0, 0, 4, 5] sums [3, 12, 30, 60, 0, 0, 66, 105]\n",
 }
 
 

@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from kernelmill import iterators as iterators
     from kernelmill.algorithms.capabilities import capabilities
+    from kernelmill.algorithms.extremes import argmax, argmin
     from kernelmill.algorithms.histogram import (
         bincount,
         histogram,
         histogram_even,
         histogram_range,
     )
+    from kernelmill.algorithms.neighbours import adjacent_difference, for_each
     from kernelmill.algorithms.partition import partition, three_way_partition
     from kernelmill.algorithms.plan import Plan
     from kernelmill.algorithms.reduce import reduce, transform_reduce
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
         reduce_by_key,
     )
     from kernelmill.algorithms.search import lower_bound, upper_bound
+    from kernelmill.algorithms.segmented import segmented_reduce, segmented_scan
     from kernelmill.algorithms.select import select
     from kernelmill.algorithms.transform import transform
     from kernelmill.algorithms.unique import (
@@ -145,6 +148,8 @@ __version__ = "0.1.0"
 # costs next to nothing.
 _HOMES: Final = {
     "kernelmill.algorithms.capabilities": ("capabilities",),
+    "kernelmill.algorithms.extremes": ("argmax", "argmin"),
+    "kernelmill.algorithms.neighbours": ("adjacent_difference", "for_each"),
     "kernelmill.algorithms.histogram": (
         "bincount",
         "histogram",
@@ -162,6 +167,7 @@ _HOMES: Final = {
     ),
     "kernelmill.algorithms.search": ("lower_bound", "upper_bound"),
     "kernelmill.algorithms.select": ("select",),
+    "kernelmill.algorithms.segmented": ("segmented_reduce", "segmented_scan"),
     "kernelmill.algorithms.transform": ("transform",),
     "kernelmill.algorithms.unique": (
         "run_length_encode",
@@ -296,6 +302,9 @@ __all__ = [
     "ShapeError",
     "ToolchainError",
     "add",
+    "adjacent_difference",
+    "argmax",
+    "argmin",
     "atomic",
     "barrier",
     "bfloat16",
@@ -323,6 +332,7 @@ __all__ = [
     "float32",
     "float64",
     "fma",
+    "for_each",
     "gridDim",
     "grid_range",
     "histogram",
@@ -350,6 +360,8 @@ __all__ = [
     "reduce",
     "rsqrt",
     "run_length_encode",
+    "segmented_reduce",
+    "segmented_scan",
     "select",
     "set_default_device",
     "shared",

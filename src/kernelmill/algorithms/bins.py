@@ -92,7 +92,9 @@ def _even(
     names = [_spelled(t) for t in (edges.dtype, computed, quotient)]
     first, last, width = float(edges[0]), float(edges[-1]), float(wide)
     slack = _slack(edges.dtype, computed, count, max(abs(first), abs(last)) / width)
-    numbers = (float(low), step, first, last, width, count / width, slack, 0.0)
+    whole = values.kind != "float" and bool(np.all(edges == np.floor(edges)))
+    bias = 0.5 if whole else 0.0
+    numbers = (float(low), step, first, last, width, count / width, slack, bias)
     record = _RECORD.pack(*numbers, count, closed)
     return Bins(f"km::even_bins<{{}}, {', '.join(names)}>", count, record), edges
 

@@ -151,13 +151,18 @@ def histogram_range(x: Any, edges: Any, *, channels: int | None = None, out: Any
     >>> km.histogram_range(np.array([1.0, 2.5, 3.0]), [0, 2, 3])
     array([1, 1])
     """
-    arrays = _channels_of(x, channels)
-    each = edges if type(edges) is tuple and np.ndim(edges[0]) else (edges,) * len(arrays)
-    if len(each) != len(arrays):
-        raise ArgumentError(f"`edges` is {len(each)} sequences for {len(arrays)} channels")
+    arrays, request = _range_request(x, edges, channels)
+    return _run(request, arrays, out)
+
+
+def _range_request(x: Any, edges: Any, channels: int | None) -> tuple[tuple[Any, ...], Request]:
+    arrays, count = _channels_of(x, channels)
+    each = edges if type(edges) is tuple and np.ndim(edges[0]) else (edges,) * count
+    if len(each) != count:
+        raise ArgumentError(f"`edges` is {len(each)} sequences for {count} channels")
     values = _type_of(arrays[0], "x")
     found = tuple(edged(values, np.asarray(e), closed=False, name="edges") for e in each)
-    return _run(Request(found), arrays, out)
+    return arrays, Request(found, interleaved=channels is not None)
 
 
 def bincount(
@@ -290,20 +295,23 @@ def _scalar(value: Any) -> Any:  # Any: a NumPy scalar
     return _scalar(host[()])
 
 
-def _channels_of(x: Any, channels: int | None) -> tuple[Any, ...]:
-    """Return one array for each channel."""
-    arrays = x if type(x) is tuple else (x,)
-    if channels is not None:
-        if type(x) is tuple:
-            raise ArgumentError("`channels` is for one array whose last axis holds the channels")
-        wanted, shape = operator.index(channels), tuple(x.shape)
-        most = min(shape[-1] if shape else 0, MOST_CHANNELS)
-        if not 1 <= wanted <= most:
-            raise ArgumentError(f"`channels` is {wanted}; the limits are 1 and {most}")
-        arrays = tuple(x[..., k] for k in np.arange(wanted).tolist())
-    if not 1 <= len(arrays) <= MOST_CHANNELS:
-        raise ArgumentError(f"`x` has {len(arrays)} channels; the limits are 1 and {MOST_CHANNELS}")
-    return arrays
+def _channels_of(x: Any, channels: int | None) -> tuple[tuple[Any, ...], int]:
+    """Return the arrays that hold the channels, and how many channels there are."""
+    if channels is None:
+        arrays = x if type(x) is tuple else (x,)
+        if not 1 <= len(arrays) <= MOST_CHANNELS:
+            raise ArgumentError(
+                f"`x` has {len(arrays)} channels; the limits are 1 and {MOST_CHANNELS}"
+            )
+        return arrays, len(arrays)
+    if type(x) is tuple:
+        raise ArgumentError("`channels` is for one array whose last axis holds the channels")
+    wanted = operator.index(channels)
+    shape = argument(x, "x", on_cuda=is_on_cuda(x)).view.shape
+    most = min(shape[-1] if shape else 0, MOST_CHANNELS)
+    if not 1 <= wanted <= most:
+        raise ArgumentError(f"`channels` is {wanted}; the limits are 1 and {most}")
+    return (x,), wanted
 
 
 def _each(value: Any, count: int, name: str) -> tuple[Any, ...]:
@@ -316,8 +324,8 @@ def _each(value: Any, count: int, name: str) -> tuple[Any, ...]:
 def _even_call(
     x: Any, bins: Any, bounds: tuple[Any, Any], *, channels: int | None, out: Any, plan: bool
 ) -> Any:
-    arrays = _channels_of(x, channels)
-    values, count = _type_of(arrays[0], "x"), len(arrays)
+    arrays, count = _channels_of(x, channels)
+    values = _type_of(arrays[0], "x")
     found = []
     each = [
         _each(value, count, name)
@@ -327,7 +335,7 @@ def _even_call(
         if not low < high:
             raise ArgumentError(f"`lower` is {low}, `upper` is {high}; expected: less")
         found.append(even(values, n, (low, high), closed=False)[0])
-    request = Request(tuple(found))
+    request = Request(tuple(found), interleaved=channels is not None)
     if plan:
         return _plan(request, prepare(request, arrays, out))
     return _run(request, arrays, out)
@@ -351,7 +359,7 @@ def _run(request: Request, arrays: tuple[Any, ...], out: Any) -> Any:
 
 def _quick_key(request: Request, arrays: tuple[Any, ...], out: Any) -> tuple[object, ...] | None:
     """Return what tells this call apart from others, if all its arrays are of a common kind."""
-    if any(b.edges is not None for b in request.bins) or out is not None:
+    if any(b.edges is not None for b in request.bins) or out is not None or request.interleaved:
         return None
     parts: list[object] = [histogram, request.total, request.determinism]
     parts += [part for b in request.bins for part in (b.place, b.record)]
@@ -364,8 +372,8 @@ def _quick_key(request: Request, arrays: tuple[Any, ...], out: Any) -> tuple[obj
 
 def _plan(request: Request, bound: Any) -> Plan:
     """Make the plan of a bound call; contiguous arrays of that shape get the short way."""
-    reads_edges = any(b.edges is not None for b in request.bins)
-    return Plan(bound, partial(prepare, request), fixed=None if reads_edges else True)
+    others = request.interleaved or any(b.edges is not None for b in request.bins)
+    return Plan(bound, partial(prepare, request), fixed=None if others else True)
 
 
 def _planner(
@@ -396,16 +404,14 @@ def _planner(
 def _even_planner(
     x: Any, bins: Any, lower: Any, upper: Any, *, channels: int | None = None, out: Any = None
 ) -> Plan:
-    """Prepare a histogram_even; the plan takes the channels as arrays of their own."""
+    """Prepare a histogram_even; the plan takes arrays like `x`, a tuple as arguments."""
     made: Plan = _even_call(x, bins, (lower, upper), channels=channels, out=out, plan=True)
     return made
 
 
 def _range_planner(x: Any, edges: Any, *, channels: int | None = None, out: Any = None) -> Plan:
-    """Prepare a histogram_range; the plan takes the channels as arrays of their own."""
-    arrays = _channels_of(x, channels)
-    values = _type_of(arrays[0], "x")
-    request = Request((edged(values, np.asarray(edges), closed=False, name="edges"),) * len(arrays))
+    """Prepare a histogram_range; the plan takes arrays like `x`, a tuple as arguments."""
+    arrays, request = _range_request(x, edges, channels)
     return _plan(request, prepare(request, arrays, out))
 
 

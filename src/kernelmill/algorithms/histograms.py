@@ -47,13 +47,15 @@ _OPERANDS_SHIFT: Final = 32
 class Request:
     """What is asked for, apart from the arrays: the bins of each channel, and which sums.
 
-    `weighted` says that the last input are weights, whose sums are of `total` or their own type.
+    `weighted` says that the last input are weights, whose sums are of `total` or their own type;
+    `interleaved`, that the channels are the last axis of one array.
     """
 
     bins: tuple[Bins, ...]
     weighted: bool = False
     total: DType | None = None
     determinism: Determinism = "run_to_run"
+    interleaved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ def prepare(request: Request, inputs: tuple[Any, ...], out: Any) -> Bound:
     """Check the arrays of a call, channels and then weights, and bind them to a kernel."""
     edges = tuple(b.edges for b in request.bins if b.edges is not None)
     call = moved((*inputs, *edges), out, "x")
-    given = _arguments(call.inputs, len(request.bins), request)
+    given = _arguments(call.inputs, request)
     backend = backend_of(given, "histogram")
     values, rest = given[: len(request.bins)], given[len(request.bins) :]
     weights = rest[:1] if request.weighted else []
@@ -94,12 +96,25 @@ def prepare(request: Request, inputs: tuple[Any, ...], out: Any) -> Bound:
     return replace(bound, finish=call.back) if call.returns else bound
 
 
-def _arguments(inputs: tuple[Any, ...], channels: int, request: Request) -> list[Argument]:
+def _arguments(inputs: tuple[Any, ...], request: Request) -> list[Argument]:
     """Return the inputs by the names that the caller knows them by."""
+    channels = 1 if request.interleaved else len(request.bins)
     names = [f"x[{i}]" if channels > 1 else "x" for i in range(channels)]
     names += ["weights"] * request.weighted
     names += ["bins"] * (len(inputs) - len(names))
-    return [replace(a, name=name) for a, name in zip(arguments_of(inputs, "x"), names, strict=True)]
+    found = zip(arguments_of(inputs, "x"), names, strict=True)
+    given = [replace(a, name=name) for a, name in found]
+    if not request.interleaved:
+        return given
+    return [*(_channel(given[0], k) for k in range(len(request.bins))), *given[1:]]
+
+
+def _channel(x: Argument, number: int) -> Argument:
+    """Return one place of the last axis as an argument."""
+    view = x.view
+    at = view.ptr + number * view.strides[-1]
+    part = replace(view, ptr=at, shape=view.shape[:-1], strides=view.strides[:-1])
+    return replace(x, name=f"x[..., {number}]", view=part)
 
 
 def _check(values: Sequence[Argument], weights: Sequence[Argument]) -> None:

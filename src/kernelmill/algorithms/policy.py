@@ -19,12 +19,14 @@ __all__ = [
     "RingPolicy",
     "ScanTree",
     "SearchPolicy",
+    "SegmentTree",
     "chip_of",
     "histogram_policy",
     "records_bytes",
     "ring_policy",
     "scan_tree",
     "search_policy",
+    "segment_tree",
     "select_ring",
     "select_tile",
 ]
@@ -101,6 +103,40 @@ def records_bytes(value_bytes: int, tiles: int, units: int = 1) -> tuple[int, bo
     packed = value_bytes <= 4  # noqa: PLR2004 - a value and a number of 4 bytes each make a word
     record = 8 if packed else 16 * -(-value_bytes // 8)
     return 16 + units * record * (tiles + tiles // GROUP_TILES + 1), packed
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentTree:
+    """The tile of segments in `device/segmented.cuh`, for accumulators of up to `largest` bytes.
+
+    A lane takes `wide` neighbours in each of `rows` rows; `resident` blocks share a
+    multiprocessor, and a block finds bounds for one of `ahead` times as many later.
+    """
+
+    largest: int
+    wide: int
+    rows: int
+    resident: int = 3
+    ahead: int = 4
+
+    @property
+    def tile(self) -> int:
+        """Elements of a tile of 8 warps."""
+        return 8 * _WARP * self.wide * self.rows
+
+
+_SEGMENT_TREES: Final = (
+    SegmentTree(4, 4, 8),
+    SegmentTree(8, 2, 8),
+    SegmentTree(16, 1, 8, resident=2),
+    SegmentTree(32, 1, 4, resident=1),
+    SegmentTree(1 << 30, 1, 2, resident=1),
+)
+
+
+def segment_tree(value_bytes: int) -> SegmentTree:
+    """Return the tile of segments of accumulators of so many bytes."""
+    return next(t for t in _SEGMENT_TREES if value_bytes <= t.largest)
 
 
 # ----------------------------------------------------------------------------- tuned

@@ -21,14 +21,32 @@ template <> struct measure<bf16> {
   static KM_INL word rounded(word x) { return (f32)bf16(x); }
 };
 template <class C, class T> KM_INL C measured(T x) { return (C)x; }
+#ifdef __CUDA_ARCH__
+// A whole number of up to 32 bits as float64, by its bits and a subtraction: conversions are slow.
+template <class C> KM_INL C measured(i32 x) {
+  if constexpr (sizeof(C) == 8 && (C)0.5 != (C)0)
+    return bit_cast<f64>(0x4330000080000000ul ^ (u64)(u32)x) - 4503601774854144.0;
+  else
+    return (C)x;
+}
+template <class C> KM_INL C measured(u32 x) {
+  if constexpr (sizeof(C) == 8 && (C)0.5 != (C)0)
+    return bit_cast<f64>(0x4330000000000000ul | (u64)x) - 4503599627370496.0;
+  else
+    return (C)x;
+}
+template <class C> KM_INL C measured(i16 x) { return measured<C>((i32)x); }
+template <class C> KM_INL C measured(u16 x) { return measured<C>((u32)x); }
+#endif
 template <class C> KM_INL C measured(f16 x) { return (C)(f32)x; }
 template <class C> KM_INL C measured(bf16 x) { return (C)(f32)x; }
 
 // What a call passes for each channel: `scale` is bins / width, `slack` how far from the edges of a bin a
-// quotient is sure, 1 where it never is.  `first` and `last` bound what is counted, `last` itself where
+// quotient is sure, 1 where it never is.  `bias` moves whole numbers away from edges that are whole too:
+// 0.5 where all of them are.  `first` and `last` bound what is counted, `last` itself where
 // the bins are `closed`.
 struct Bins {
-  f64 start, step, first, last, width, scale, slack, unused;
+  f64 start, step, first, last, width, scale, slack, bias;
   i64 bins, closed;
 };
 
@@ -41,14 +59,14 @@ template <class T, class E, class D, class Q> struct even_bins {
   typedef typename measure<E>::word C;
   typedef typename measure<D>::word CD;
   typedef typename measure<Q>::word CQ;
-  C start, first, last, scale, slack;
+  C start, first, last, scale, slack, bias;
   CD from, step;
   CQ width, numerator;
   i32 bins;
   bool closed, exact;
 
   KM_INL even_bins(const Bins& b, const char*)
-      : start((C)b.start), first((C)b.first), last((C)b.last), scale((C)b.scale), slack((C)b.slack),
+      : start((C)b.start), first((C)b.first), last((C)b.last), scale((C)b.scale), slack((C)b.slack), bias((C)b.bias),
         from((CD)b.start), step((CD)b.step), width((CQ)b.width),
         numerator(measure<Q>::rounded((CQ)b.bins)), bins((i32)b.bins), closed(b.closed != 0),
         exact(b.slack >= 0.5) {}
@@ -76,22 +94,25 @@ template <class T, class E, class D, class Q> struct even_bins {
   KM_INL i32 place(T x) const {
     const C a = measured<C>(x);
     if (!holds(a)) return no_bin;
-    return exact ? by_quotient(a) : by_edge(a);
+    return exact ? by_quotient(a) : by_edge(a + bias);
   }
   // Without a branch, for bins that are not `exact`.
   KM_INL i32 place_near(T x) const {
     const C a = measured<C>(x);
     const bool in = holds(a);
-    const i32 k = by_edge(in ? a : first);
+    const i32 k = by_edge((in ? a : first) + bias);
     return in ? k : no_bin;
   }
-  // With one, where edges cost more than a look at the quotient.
+  // With one, where edges and conversions cost more than additions: a sum with `whole` ends at the
+  // nearest integer, which is then in its lowest bits.
   KM_INL i32 place_far(T x) const {
-    const C a = measured<C>(x), at = (a - start) * scale;
+    constexpr C whole = sizeof(C) == 4 ? (C)12582912.0 : (C)6755399441055744.0;
+    const C a = measured<C>(x), from = a + bias, at = (from - start) * scale;
     if (!holds(a)) return no_bin;
-    const i32 k = (i32)at;
-    const C rest = at - (C)k;
-    return (rest > slack) & (rest < (C)1 - slack) ? k : by_edge(a);
+    const C near = (at - (C)0.5) + whole, rest = at - (near - whole);
+    if (!((rest > slack) & (rest < (C)1 - slack))) return by_edge(from);
+    if constexpr (sizeof(C) == 4) return (i32)(bit_cast<u32>(near) - bit_cast<u32>(whole));
+    else return (i32)((u32)bit_cast<u64>(near) - (u32)bit_cast<u64>(whole));
   }
 };
 

@@ -1,0 +1,303 @@
+"""`segmented_reduce` and `segmented_scan`: each segment of an array as if it were one of its own.
+
+What they do with a call is in `segments.py`; segments of one length are rows, see `reductions.py`
+and `scans.py`.
+"""
+
+from __future__ import annotations
+
+import operator
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from kernelmill import events
+from kernelmill.algorithms.plan import Bound, Plan, execute, lately, remember
+from kernelmill.algorithms.reduce import reduce
+from kernelmill.algorithms.reductions import check_determinism
+from kernelmill.algorithms.scan import exclusive_scan, inclusive_scan
+from kernelmill.algorithms.segments import SegmentRequest, prepare_segments
+from kernelmill.compiler.op import WELL_KNOWN, Op, as_op, root_of
+from kernelmill.errors import ArgumentError, ShapeError
+from kernelmill.runtime.memory import QUICK_TYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kernelmill.algorithms.reductions import Determinism
+
+__all__ = ["segmented_reduce", "segmented_scan"]
+
+_ADD: Final = WELL_KNOWN["add"]
+
+
+def segmented_reduce(
+    x: Any,
+    offsets: Any = None,
+    op: Op | Callable[..., Any] = _ADD,
+    *,
+    segment_size: int | None = None,
+    init: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    determinism: Determinism = "run_to_run",
+) -> Any:
+    """Combine the elements of each segment with an associative operator.
+
+    Nothing need be said about lengths: many short segments and a few long ones are as fast as
+    their bytes, in one call.
+
+    Parameters
+    ----------
+    x
+        A one-dimensional array.
+    offsets
+        Integers: segment i begins at `offsets[i]` and ends before `offsets[i + 1]`; or a tuple of
+        where segments begin and where they end, which may overlap. On a GPU a segment of such a
+        tuple is the work of one warp.
+    op
+        As `km.reduce`; one operator.
+    segment_size
+        The length of all segments, in the place of `offsets`.
+    init
+        A value that is combined with each result, on its left.
+    dtype
+        As `km.reduce`.
+    out
+        Array for the results.
+    determinism
+        As `km.reduce`. On a GPU "device_to_device" is for integers, and for `segment_size`.
+
+    Returns
+    -------
+    array
+        One result for each segment, in the library of `x`; of an empty segment `init`, else the
+        identity.
+
+    Raises
+    ------
+    ArgumentError
+        Offsets are out of range or decrease; a segment is empty, and there is no `init` and no
+        identity. Offsets in the memory of a GPU are not looked at: there, offsets out of range are
+        clamped, what decreases is an empty segment and makes results of others undefined, and the
+        result of an empty segment without a value is zero.
+    NotImplementedHere
+        `determinism="device_to_device"` on a GPU where an order matters.
+    ShapeError, DTypeError, OperatorError, DeviceError, CompileError
+        As `km.reduce`.
+
+    Examples
+    --------
+    >>> import numpy as np, kernelmill as km
+    >>> x = np.array([1, 2, 3, 4, 5])
+    >>> km.segmented_reduce(x, np.array([0, 2, 2, 5]))
+    array([ 3,  0, 12])
+    >>> km.segmented_reduce(x[:4], op=km.maximum, segment_size=2)
+    array([2, 4])
+    """
+    check_determinism(determinism)
+    if segment_size is not None:
+        rows = _rows(x, offsets, segment_size)
+        return reduce(rows, op, axis=1, init=init, dtype=dtype, out=out, determinism=determinism)
+    request = SegmentRequest("segmented_reduce", _one(op), init, dtype, determinism)
+    return _run(request, _inputs(x, offsets), out)
+
+
+def segmented_scan(
+    x: Any,
+    offsets: Any = None,
+    op: Op | Callable[..., Any] = _ADD,
+    *,
+    segment_size: int | None = None,
+    exclusive: bool = False,
+    init: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    determinism: Determinism = "run_to_run",
+) -> Any:
+    """Combine, for each element, the elements of its segment up to it.
+
+    Parameters
+    ----------
+    x, op, segment_size, dtype, determinism
+        As `segmented_reduce`.
+    offsets
+        Integers from 0 to the length of `x`: segment i begins at `offsets[i]` and ends before
+        `offsets[i + 1]`.
+    exclusive
+        Leave out the element itself; a segment then begins with `init`, else the identity.
+    init
+        A value that stands before the first element of each segment.
+    out
+        Array for the results, of the length of `x`.
+
+    Returns
+    -------
+    array
+        One result for each element, in the library of `x`.
+
+    Raises
+    ------
+    ArgumentError
+        As `segmented_reduce`; or the operator of an exclusive scan has no identity.
+    NotImplementedHere, ShapeError, DTypeError, OperatorError, DeviceError, CompileError
+        As `segmented_reduce`.
+
+    Examples
+    --------
+    >>> import numpy as np, kernelmill as km
+    >>> x = np.array([1, 2, 3, 4, 5])
+    >>> km.segmented_scan(x, np.array([0, 2, 5]))
+    array([ 1,  3,  3,  7, 12])
+    >>> km.segmented_scan(x, np.array([0, 2, 5]), exclusive=True)
+    array([0, 1, 0, 3, 7])
+    """
+    check_determinism(determinism)
+    if segment_size is not None:
+        rows = _rows(x, offsets, segment_size)
+        given = None if out is None else out.reshape(-1, segment_size)
+        scan = exclusive_scan if exclusive else inclusive_scan
+        made = scan(rows, op, axis=1, init=init, dtype=dtype, out=given, determinism=determinism)
+        return made.reshape(-1) if out is None else out
+    if type(offsets) is tuple:
+        raise ArgumentError("`offsets` is a tuple; a scan takes one array of offsets")
+    request = SegmentRequest("segmented_scan", _one(op), init, dtype, determinism, exclusive)
+    return _run(request, _inputs(x, offsets), out)
+
+
+def _one(op: Any) -> Op:
+    if isinstance(op, tuple):
+        raise ArgumentError(
+            "`op` is a tuple; segments take one operator",
+            hint="an operator on a struct carries several values: km.struct",
+        )
+    return as_op(op)
+
+
+def _rows(x: Any, offsets: Any, segment_size: int) -> Any:
+    """Return an array with a row for each segment."""
+    if offsets is not None:
+        raise ArgumentError(
+            "`offsets` and `segment_size` were both given; one says what segments are"
+        )
+    size, shape = operator.index(segment_size), tuple(x.shape)
+    if len(shape) != 1:
+        raise ShapeError(f"`x` has shape {shape}; expected: one dimension")
+    if size < 1 or shape[0] % size:
+        raise ShapeError(
+            f"`segment_size` is {size}, `x` has {shape[0]} elements: not a multiple",
+            hint="pass `offsets=` for segments of several lengths",
+        )
+    return x.reshape(shape[0] // size, size)
+
+
+def _inputs(x: Any, offsets: Any) -> tuple[Any, ...]:
+    if offsets is None:
+        raise ArgumentError("`offsets` is missing", hint="pass it, or `segment_size=`")
+    if type(offsets) is tuple:
+        if len(offsets) != 2:  # noqa: PLR2004 - begins and ends
+            raise ArgumentError(
+                f"`offsets` is a tuple of {len(offsets)}; expected: begins and ends"
+            )
+        return (x, *map(_as_array, offsets))
+    return x, _as_array(offsets)
+
+
+def _as_array(offsets: Any) -> Any:
+    return np.asarray(offsets) if isinstance(offsets, list) else offsets
+
+
+# ----------------------------------------------------------------------------- plan and launch
+
+
+def _run(request: SegmentRequest, arrays: tuple[Any, ...], out: Any) -> Any:
+    key = _quick_key(request, arrays, out)
+    if key is not None and not events.active:
+        for found in lately(key):
+            done = found.try_launch((request.op.function,), arrays, out)
+            if done is not None:
+                return done
+    bound = prepare_segments(request, arrays, out)
+    if key is not None and bound.is_plain:
+        remember(key, _plan(request, bound))
+    return execute(bound)
+
+
+def _quick_key(
+    request: SegmentRequest, arrays: tuple[Any, ...], out: Any
+) -> tuple[object, ...] | None:
+    """Return what tells this call apart from others, where its offsets need no look."""
+    if request.init is not None or request.dtype is not None or type(arrays[1]) is np.ndarray:
+        return None
+    parts: list[object] = [request.name, request.exclusive, request.determinism, len(arrays)]
+    parts.append(root_of(request.op.function))
+    for x in (*arrays, *(() if out is None else (out,))):
+        if type(x) not in QUICK_TYPES:
+            return None
+        parts += (type(x), getattr(x, "shape", None), getattr(x, "dtype", None))
+    return tuple(parts)
+
+
+def _plan(request: SegmentRequest, bound: Bound) -> Plan:
+    """Make the plan of a bound call; on a device, arrays of those shapes get the short way.
+
+    On the host offsets are looked at each time.
+    """
+    short = bound.built.backend.target == "cuda" and bound.views[0].place is not None
+    return Plan(bound, partial(prepare_segments, request), fixed=True if short else None)
+
+
+def _reduce_planner(
+    x: Any,
+    offsets: Any = None,
+    op: Op | Callable[..., Any] = _ADD,
+    *,
+    segment_size: int | None = None,
+    init: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    determinism: Determinism = "run_to_run",
+) -> Plan:
+    """Prepare a segmented_reduce for arrays like these.
+
+    The plan takes elements and offsets (begins and ends as two arrays), or for `segment_size` an
+    array with a row for each segment.
+
+    Examples
+    --------
+    >>> import numpy as np, kernelmill as km
+    >>> sums = km.segmented_reduce.plan(np.zeros(4), np.array([0, 1, 4]))
+    >>> sums(np.array([1.0, 2.0, 3.0, 4.0]), np.array([0, 3, 4]))
+    array([6., 4.])
+    """
+    if segment_size is not None:
+        rows = _rows(x, offsets, segment_size)
+        made: Plan = reduce.plan(  # type: ignore[attr-defined]  # a public name
+            rows, op, axis=1, init=init, dtype=dtype, out=out, determinism=determinism
+        )
+        return made
+    check_determinism(determinism)
+    request = SegmentRequest("segmented_reduce", _one(op), init, dtype, determinism)
+    return _plan(request, prepare_segments(request, _inputs(x, offsets), out))
+
+
+def _scan_planner(
+    x: Any,
+    offsets: Any,
+    op: Op | Callable[..., Any] = _ADD,
+    *,
+    exclusive: bool = False,
+    init: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    determinism: Determinism = "run_to_run",
+) -> Plan:
+    """Prepare a segmented_scan for arrays like these; the plan takes elements and offsets."""
+    check_determinism(determinism)
+    request = SegmentRequest("segmented_scan", _one(op), init, dtype, determinism, exclusive)
+    return _plan(request, prepare_segments(request, _inputs(x, offsets), out))
+
+
+segmented_reduce.plan = _reduce_planner  # type: ignore[attr-defined]  # a public name
+segmented_scan.plan = _scan_planner  # type: ignore[attr-defined]  # likewise

@@ -1,0 +1,405 @@
+// segmented.cuh - reductions and scans of segments between offsets, of any lengths, in one launch.  A block takes a tile of
+// elements, whatever segments it has: their ends are marks, a row of a warp is scanned up to them, and what is open at the end
+// of a tile is published (lookback.cuh).  The order of combination depends on the elements alone; it is kept.
+//
+//   typedef km::segmented<Map, X, Fold, Empty, O, ordered, apart, wide, rows, bytes, Access> Run;
+//   Run::reduce(call) | Run::scan<exclusive>(call) | Run::apart(call)
+//
+// Operands: the elements, the offsets (for `apart` begins and ends), the results.  `Fold` is that of reduce_call.cuh, `Empty`
+// gives the result of no elements.  Offsets are clamped to the elements, and results stored for segments of ascending ones;
+// whatever the offsets are, nothing outside is read.
+#pragma once
+#include "lookback.cuh"
+#include "reduce_call.cuh"
+
+namespace km {
+
+constexpr int segment_warps = 8, segment_threads = segment_warps * warp_size;
+
+// `items` elements in `tiles` tiles, `segments` segments; `ahead`: how many tiles later the bounds that a block looks for are
+// needed, 0 where every block looks for its own.
+template <int Operands, int Bytes>
+struct SegmentedCall {
+  __align__(16) char captures[Bytes];
+  char* data[Operands];
+  i64 elements, ndim, shape[max_dims], strides[Operands][max_dims];
+  char* parts;
+  u32* tickets;
+  i64 items, segments, tiles, ahead;
+};
+
+template <class Map, class X, class Fold, class Empty, class O, bool Ordered, bool Apart, int Wide, int Rows, int Bytes,
+          template <class> class Access>
+struct segmented {
+  typedef typename Fold::acc A;
+  typedef typename Fold::out R;
+  static constexpr int to = Apart ? 3 : 2;  // the operand of the results
+  typedef SegmentedCall<to + 1, Bytes> call;
+  typedef lookback<A, Fold> look;
+  typedef published<A> record;
+  typedef published<i64> bound;
+  static constexpr int row = warp_size * Wide, part = row * Rows, tile = segment_warps * part;
+  // Tiles before which a carry is the combination of all of them.
+  static constexpr i64 near = 2 * group_tiles;
+
+  struct open {  // what is open at the end of a part; whether it is anything, and whether a segment ended before
+    A value;
+    bool there, ended;
+  };
+  struct carry {
+    A value;
+    bool there;
+  };
+  struct shared {
+    __align__(16) char stage[tile * sizeof(A)];
+    __align__(16) u8 ends[tile];
+    open parts[segment_warps];
+    carry carries[segment_warps];
+    int first_end[segment_warps];  // where the first segment of a part ends, or its size
+    i64 low, high;
+    KM_INL A& at(int i) { return ((A*)stage)[i]; }
+  };
+
+  static KM_INL i64 offset(const call& c, i64 i) {
+    return clamp((i64)Access<O>::load(c.data[1] + i * c.strides[1][0]), 0, c.items);
+  }
+  static KM_INL void block_part_barrier() { part_barrier(1, segment_threads); }
+
+  // ---- which segments end in a tile
+
+  // The number of segments that end at or before element x, found by a whole warp: near where it is for equal lengths first.
+  static KM_INL i64 ended_before(const call& c, i64 x) {
+    const int lane = (int)lane_id();
+    const i64 all = c.segments, guess = (i64)((f64)x * (f64)all / (f64)c.items);
+    i64 low = 0, high = all;
+    i64 at = lane < 16 ? guess + 1 - ((i64)1 << (15 - lane)) : guess + ((i64)1 << (lane - 16));
+    at = clamp(at, 0, all - 1);
+    const int before = __popc(ballot(offset(c, at + 1) <= x));
+    const i64 last = shuffle(at, before ? before - 1 : 0), next = shuffle(at, before < warp_size ? before : warp_size - 1);
+    if (before) low = last + 1;
+    if (before < warp_size) high = next;
+    while (high > low) {
+      const i64 step = ceil_div(high - low, warp_size), q = low + (lane + 1) * step - 1;
+      const int k = __popc(ballot(q < high && offset(c, smaller(q, all - 1) + 1) <= x));
+      const i64 end = low + (k + 1) * step - 1;
+      low += k * step;
+      if (k < warp_size && end < high) high = end;
+    }
+    return smaller(low, all);
+  }
+  static KM_INL char* bounds(const call& c) { return look::table(c.parts) + record_room(c.tiles); }
+  static KM_INL i64 record_room(i64 tiles) { return (record::bytes * (tiles + tiles / group_tiles + 2) + 15) / 16 * 16; }
+  // The first segment that ends in a tile: as an earlier block found it, or found here.
+  static KM_INL i64 first_of(const call& c, u32 tag, i64 t) {
+    if (t == 0) return 0;
+    if (t >= c.tiles) return c.segments;
+    i64 found;
+    if (c.ahead > 0 && t >= c.ahead && vote_all(bound::get(bounds(c), t, tag, found))) return found;
+    return ended_before(c, t * tile);
+  }
+
+  static KM_INL void mark(const call& c, shared& s, i64 begin, int items) {
+    const int t = (int)threadIdx.x;
+    for (i64 i = s.low + t; i < s.high; i += segment_threads) {
+      const i64 end = offset(c, i + 1), place = end - 1 - begin;
+      if (end > offset(c, i) && place >= 0 && place < items) s.ends[place] = 1;
+    }
+    const i64 before = offset(c, 0) - 1 - begin;  // elements before all segments are none of the first one's
+    if (t == 0 && before >= 0 && before < items) s.ends[before] = 1;
+    if (t == 1 && begin + items == c.items) s.ends[items - 1] = 1;
+  }
+
+  // ---- a part of a warp
+
+  static KM_INL bool is_packed(const call& c) {
+    return Wide > 1 && c.strides[0][0] == (i64)sizeof(typename X::type) &&
+           (uptr)c.data[0] % (Wide * sizeof(typename X::type)) == 0;
+  }
+  // The elements of a lane in each row; behind the last one, the last one.
+  static KM_INL void load(const call& c, const Map& map, i64 first, A (&value)[Rows][Wide]) {
+    typedef typename X::type T;
+    const bool whole = first + part <= c.items && is_packed(c);
+    KM_UNROLL_ALL for (int r = 0; r < Rows; r++) {
+      const i64 at = first + r * row + (i64)lane_id() * Wide;
+      T from[Wide];
+      if (whole) {
+        load_packets<T, Wide>(c.data[0] + at * (i64)sizeof(T), from);
+      } else {
+        KM_UNROLL_ALL for (int i = 0; i < Wide; i++)
+          from[i] = Access<T>::load(c.data[0] + smaller(at + i, c.items - 1) * c.strides[0][0]);
+      }
+      KM_UNROLL_ALL for (int i = 0; i < Wide; i++) value[r][i] = map(from[i]);
+    }
+  }
+  static KM_INL void marks(shared& s, int place, bool (&end)[Wide]) {
+    batch<u8, Wide> seen;
+    if constexpr (Wide == 1) seen.item[0] = s.ends[place];
+    else seen = __builtin_bit_cast(decltype(seen), *(const chunk<Wide>*)(s.ends + place));
+    KM_UNROLL_ALL for (int i = 0; i < Wide; i++) end[i] = seen.item[i] != 0;
+  }
+
+  // Rows in their order: `had` is what is open, in every lane; `apart`, where elements may be taken in any order, what lanes
+  // have of rows in which nothing ends.
+  template <bool Scan>
+  static KM_INL void sweep(shared& s, const Fold& op, int warp, A (&value)[Rows][Wide]) {
+    const int lane = (int)lane_id();
+    const u32 lower = (1u << lane) - 1;
+    A had, apart;
+    bool has = false, any_apart = false, ended = false;
+    int first = part;
+    KM_UNROLL_ALL for (int r = 0; r < Rows; r++) {
+      const int place = warp * part + r * row + lane * Wide;
+      bool end[Wide];
+      marks(s, place, end);
+      A sum[Wide];
+      bool any = end[0];
+      sum[0] = value[r][0];
+      KM_UNROLL_ALL for (int i = 1; i < Wide; i++) {
+        sum[i] = end[i - 1] ? value[r][i] : op(sum[i - 1], value[r][i]);
+        any |= end[i];
+      }
+      const u32 ending = ballot(any), closed = ballot(end[Wide - 1]);
+      if constexpr (!Scan && !Ordered) {
+        if (ending == 0) {
+          apart = any_apart ? op(apart, sum[Wide - 1]) : sum[Wide - 1];
+          any_apart = true;
+          continue;
+        }
+        join_apart(op, had, has, apart, any_apart);
+      }
+      const u32 until = ending & (lower | 1u << lane);
+      const int from = until ? 31 - __clz((int)until) : 0, begin = until ? from + (int)(closed >> from & 1) : 0;
+      A total = sum[Wide - 1];
+      KM_UNROLL_ALL for (int d = 1; d < warp_size; d *= 2) {
+        const A other = shuffle_up(total, d);
+        if (lane - d >= begin) total = op(other, total);
+      }
+      const A left = shuffle_up(total, 1);
+      const bool row_open = (ending & lower) == 0;
+      const bool inside = lane > 0 && !(closed >> (lane - 1) & 1), comes = inside || (row_open && has);
+      if (Scan || any) {
+        A in = left;
+        if (row_open && has) in = lane > 0 ? op(had, left) : had;
+        bool still = comes;
+        KM_UNROLL_ALL for (int i = 0; i < Wide; i++) {
+          if (still && (Scan || end[i])) sum[i] = op(in, sum[i]);
+          still &= !end[i];
+        }
+        KM_UNROLL_ALL for (int i = 0; i < Wide; i++) s.at(place + i) = sum[i];
+      }
+      if (ending && !ended) {
+        int mine = 0;
+        KM_UNROLL_ALL for (int i = Wide - 1; i >= 0; i--) if (end[i]) mine = i;
+        const int who = __ffs((int)ending) - 1;
+        first = r * row + who * Wide + shuffle(mine, who);
+        ended = true;
+      }
+      const A last = shuffle(total, warp_size - 1);
+      had = ending || !has ? last : op(had, last);
+      has = ending ? !(closed >> 31) : true;
+    }
+    if constexpr (!Scan && !Ordered) join_apart(op, had, has, apart, any_apart);
+    if (lane == 0) {
+      s.parts[warp].value = had;
+      s.parts[warp].there = has;
+      s.parts[warp].ended = ended;
+      s.first_end[warp] = first;
+    }
+  }
+  static KM_INL void join_apart(const Fold& op, A& had, bool& has, A& apart, bool& any_apart) {
+    if (!any_apart) return;
+    const A sum = shuffle(warp_reduce(apart, op), 0);
+    had = has ? op(had, sum) : sum;
+    has = true;
+    any_apart = false;
+  }
+
+  // ---- what parts and tiles hand on
+
+  // The open ends of tiles first .. end - 1, each of which is nothing but open, in lane 0 of a warp that calls this whole.
+  static KM_INL A all_open(const char* table, u32 tag, i64 first, i64 end, const Fold& op) {
+    A sum;
+    bool any = false;
+    _Pragma("unroll 1") for (i64 at = first; at < end; at += look::depth * segment_tiles) {
+      A value[look::depth];
+      look::fetch(table, tag, at, end, value);
+      look::pair(at, end, op, value);
+      KM_UNROLL_ALL for (int u = 0; u < look::depth; u++)
+        if (at + u * segment_tiles < end) {
+          sum = any ? op(sum, value[u]) : value[u];
+          any = true;
+        }
+    }
+    return sum;
+  }
+  // What a segment that began before a tile has there, in lane 0.
+  template <bool Scan>
+  static KM_INL A before_tile(const call& c, u32 tag, i64 t, i64 from, const Fold& op) {
+    const char* table = look::table(c.parts);
+    const i64 first = from / tile;
+    if constexpr (Scan)
+      if (t - first > near) return before_group(c, tag, t, op);
+    return all_open(table, tag, first, t, op);
+  }
+  // The same from what the last tile of the group before has published.
+  static KM_INL A before_group(const call& c, u32 tag, i64 t, const Fold& op) {
+    const char* table = look::table(c.parts);
+    const i64 group = t / group_tiles;
+    A before;
+    while (!vote_all(record::get(table, c.tiles + group, tag, before))) {
+    }
+    if (group * group_tiles == t) return before;
+    return op(before, all_open(table, tag, group * group_tiles, t, op));
+  }
+  // The first warp, whole: publishes what is open at the end of the tile, and finds what comes into each part.
+  template <bool Scan>
+  static KM_INL void hand_on(const call& c, shared& s, const Fold& op, u32 tag, i64 t) {
+    open all = s.parts[0];
+    KM_UNROLL_ALL for (int w = 1; w < segment_warps; w++) {
+      const open next = s.parts[w];
+      if (next.ended) all = next, all.ended = true;
+      else if (next.there) all.value = all.there ? op(all.value, next.value) : next.value, all.there = true;
+    }
+    char* table = look::table(c.parts);
+    if (lane_id() == 0 && all.there && t + 1 < c.tiles) look::publish(table, t, tag, all.value);
+    // The segment of the first element, if it began before.
+    carry in;
+    const i64 from = s.low < c.segments ? offset(c, s.low) : offset(c, c.segments);
+    in.there = t > 0 && from < t * tile && (Scan || all.ended) && !outside(c, s, t);
+    if (in.there) in.value = before_tile<Scan>(c, tag, t, from, op);
+    if (Scan && t % group_tiles == group_tiles - 1 && t + 1 < c.tiles && lane_id() == 0)
+      record::put(table, c.tiles + (t + 1) / group_tiles, tag, !all.ended && in.there ? op(in.value, all.value) : all.value);
+    if (lane_id() == 0) {
+      _Pragma("unroll 1") for (int w = 0; w < segment_warps; w++) {
+        s.carries[w] = in;
+        const open next = s.parts[w];
+        if (next.ended) in.value = next.value, in.there = next.there;
+        else if (next.there) in.value = in.there ? op(in.value, next.value) : next.value, in.there = true;
+      }
+    }
+  }
+  // Whether a tile begins with elements before or behind all segments, of which nothing is asked.
+  static KM_INL bool outside(const call& c, const shared& s, i64 t) {
+    return s.low >= c.segments || offset(c, 0) >= t * tile;
+  }
+  static KM_INL A carried(shared& s, const Fold& op, int place) {
+    const int w = place / part;
+    const A value = s.at(place);
+    return s.carries[w].there && place - w * part <= s.first_end[w] ? op(s.carries[w].value, value) : value;
+  }
+
+  static KM_INL void over(const call& c, u32 tag) {
+    if (atomic_add<acquire_release>(c.tickets, 1u) + 1 != gridDim.x) return;
+    launch_over(c.parts, tag);
+    atomic_store<relaxed>(c.tickets, 0u);
+  }
+  static KM_INL void store(const call& c, i64 i, const R& value) {
+    store_anywhere<R>(c.data[to] + i * c.strides[to][0], value);
+  }
+
+  static KM_INL void all_empty(const call& c, const Empty& empty, u32 tag) {
+    for (i64 i = threadIdx.x; i < c.segments; i += blockDim.x) store(c, i, empty());
+    block_barrier();
+    if (threadIdx.x == 0) over(c, tag);
+  }
+
+  // The steps of a block up to the results; a warp more than those that work looks for bounds that are needed later.
+  template <bool Scan>
+  static KM_INL bool work(const call& c, shared& s, const Fold& op, u32 tag) {
+    const i64 t = blockIdx.x, begin = t * tile;
+    const int warp = (int)threadIdx.x / warp_size;
+    if (warp == segment_warps) {
+      const i64 later = t + c.ahead;
+      if (c.ahead > 0 && later < c.tiles) {
+        const i64 found = ended_before(c, later * tile);
+        if (lane_id() == 0) bound::put(bounds(c), later, tag, found);
+      }
+      return false;
+    }
+    const int items = (int)smaller<i64>(tile, c.items - begin);
+    const Map map(c.captures);
+    A value[Rows][Wide];
+    load(c, map, begin + warp * part, value);
+    for (int i = (int)threadIdx.x * 16; i < tile; i += segment_threads * 16) store_packet(s.ends + i, packet{{0, 0, 0, 0}});
+    if (warp < 2) {
+      const i64 found = first_of(c, tag, t + warp);
+      if (lane_id() == 0) (warp ? s.high : s.low) = found;
+    }
+    block_part_barrier();
+    mark(c, s, begin, items);
+    block_part_barrier();
+    sweep<Scan>(s, op, warp, value);
+    block_part_barrier();
+    if (warp == 0) hand_on<Scan>(c, s, op, tag, t);
+    block_part_barrier();
+    return true;
+  }
+
+  static KM_INL void reduce(const call& c) {
+    __shared__ shared s;
+    const Fold op(c.captures);
+    const Empty empty(c.captures);
+    const u32 tag = launch_number(c.parts);
+    if (c.items == 0) return all_empty(c, empty, tag);
+    if (!work<false>(c, s, op, tag)) return;
+    const i64 begin = (i64)blockIdx.x * tile;
+    for (i64 i = s.low + threadIdx.x; i < s.high; i += segment_threads) {
+      const i64 end = offset(c, i + 1), place = end - 1 - begin;
+      const bool any = end > offset(c, i) && place >= 0 && place < tile;
+      store(c, i, any ? op.finish(carried(s, op, (int)place)) : empty());
+    }
+    if (threadIdx.x == 0) over(c, tag);
+  }
+
+  template <bool Exclusive>
+  static KM_INL void scan(const call& c) {
+    __shared__ shared s;
+    const Fold op(c.captures);
+    const Empty empty(c.captures);
+    const u32 tag = launch_number(c.parts);
+    if (!work<true>(c, s, op, tag)) return;
+    const i64 begin = (i64)blockIdx.x * tile;
+    const int items = (int)smaller<i64>(tile, c.items - begin);
+    for (int i = (int)threadIdx.x; i < items; i += segment_threads) {
+      if constexpr (!Exclusive) {
+        store(c, begin + i, op.finish(carried(s, op, i)));
+      } else {
+        const bool comes = i ? !s.ends[i - 1] : s.carries[0].there;
+        const R value = !comes ? empty() : op.finish(i ? carried(s, op, i - 1) : s.carries[0].value);
+        store(c, begin + i, value);
+      }
+    }
+    if (threadIdx.x == 0) over(c, tag);
+  }
+
+  // ---- segments between begins and ends that do not adjoin: a warp for each
+
+  static KM_INL void apart(const call& c) {
+    const Fold op(c.captures);
+    const Empty empty(c.captures);
+    const Map map(c.captures);
+    const int lane = (int)lane_id();
+    const i64 step = (i64)gridDim.x * segment_warps;
+    _Pragma("unroll 1") for (i64 i = (i64)blockIdx.x * segment_warps + threadIdx.x / warp_size; i < c.segments; i += step) {
+      const i64 begin = offset(c, i);
+      const i64 end = clamp((i64)Access<O>::load(c.data[2] + i * c.strides[2][0]), 0, c.items);
+      if (end <= begin) {
+        if (lane == 0) store(c, i, empty());
+        continue;
+      }
+      const i64 each = Ordered ? ceil_div(end - begin, warp_size) : 1, stride = Ordered ? 1 : warp_size;
+      const i64 last = Ordered ? smaller(end, begin + (lane + 1) * each) : end;
+      A sum;
+      i64 at = begin + lane * each;
+      if (at < last) sum = element_at(c, map, at);
+      _Pragma("unroll 4") for (at += stride; at < last; at += stride) sum = op(sum, element_at(c, map, at));
+      sum = warp_reduce(sum, op, (int)smaller<i64>(warp_size, ceil_div(end - begin, each)));
+      if (lane == 0) store(c, i, op.finish(sum));
+    }
+  }
+  static KM_INL A element_at(const call& c, const Map& map, i64 i) {
+    return map(Access<typename X::type>::load(c.data[0] + i * c.strides[0][0]));
+  }
+};
+
+}  // namespace km
