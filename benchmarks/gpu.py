@@ -43,6 +43,10 @@ FAMILIES: Final = {
         ("cuda_transform",),
     ),
     "reduce": Family(("cuda/test_reduce*.py", "cpu/test_reduce*.py"), ("cuda_reduce",)),
+    "scan": Family(("cuda/test_scan*.py", "cpu/test_scan*.py"), ("cuda_scan",)),
+    "select": Family(
+        ("cuda/test_select*.py", "cpu/test_select*.py", "cpu/test_unique*.py"), ("cuda_select",)
+    ),
     "kernels": Family(
         ("cuda/test_kernel*.py", "cuda/test_examples*.py"), ("cuda_kernels",)
     ),

@@ -34,10 +34,12 @@ __all__ = ["CUDA_FAMILIES", "FAMILIES", "main"]
 # In the order in which they run; each is a module with `cases(budget)`, which yields cases, or what
 # makes one: preparing a case may take longer than it is worth when it was not asked for.
 FAMILIES: Final = (
-    "overhead", "first_call", "transform", "reduce", "fused", "layouts", "emulator",
+    "overhead", "first_call", "transform", "reduce", "scan", "fused", "layouts", "selection",
+    "emulator", "build",
 )  # fmt: skip
 CUDA_FAMILIES: Final = (
-    "cuda_host", "cuda_first_call", "cuda_transform", "cuda_reduce", "cuda_kernels",
+    "cuda_host", "cuda_first_call", "cuda_transform", "cuda_reduce", "cuda_scan", "cuda_select",
+    "cuda_kernels",
 )  # fmt: skip
 
 

@@ -30,6 +30,12 @@ template <int K, class A, class... Rest> struct nth {
 template <class A, class... Rest> struct nth<0, A, Rest...> {
   typedef A type;
 };
+template <class T> struct given {
+  typedef T type;
+};
+template <> struct given<void> {
+  typedef char type;
+};
 
 // Brings finished bytes to their place, past the caches where that is wanted.
 KM_HOT inline void move_out(char* to, const char* from, i64 bytes, bool stream) {
@@ -52,7 +58,8 @@ struct alignas(64) Link {
 template <class Decide, int Parts, i64 Chunk, class Count, class Length, int First, int Deciding, class... C>
 struct selection {
   static constexpr int columns = (int)sizeof...(C), carried = (0 + ... + (int)C::carried);
-  static constexpr bool lengths = !__is_same(Length, void), heads = Decide::heads;
+  static constexpr bool runs = !__is_same(Length, void), heads = Decide::heads;
+  typedef typename given<Length>::type length;
   static constexpr int counts = Parts == 3 ? 2 : 1;
   static constexpr i64 width = (0 + ... + (C::carried ? C::size : 0));
   static constexpr i64 scattered = max_of((C::pattern == contiguous ? 0 : C::size)...);
@@ -61,7 +68,8 @@ struct selection {
   // The elements of a chunk, packed: for each part one column behind the other; where runs begin.
   struct Packed {
     alignas(64) char bytes[Parts][Chunk * width + carried * pack_slack + 64];
-    u32 begins[lengths ? Chunk + pack_slack / 4 : 1];
+    u32 begins[runs ? Chunk + pack_slack / 4 : 1];
+    length lengths[runs ? Chunk + 1 : 1];
     i64 held[3];
   };
   typedef char Brought[columns][(pack_block + 1) * larger(scattered, i64(1))];
@@ -136,7 +144,7 @@ struct selection {
     i64 found[Parts];
     for (int p = 0; p < Parts; p++) found[p] = count_marks(marks[p], n);
     (pack_column<K>(packed, marks, n, x[K]), ...);
-    if constexpr (lengths) {
+    if constexpr (runs) {
       alignas(64) u32 places[pack_block];
       for (i64 i = 0; i < n; i++) places[i] = (u32)(low - chunk + i);
       pack<4>((char*)(packed.begins + packed.held[0]), (const char*)places, marks[0], n);
@@ -160,20 +168,21 @@ struct selection {
     }
   }
   // A run ends where the next one begins, so the first beginning of a chunk ends a run of an earlier
-  // one.
-  static KM_INL void leave_lengths(const Call* call, const Packed& packed, const Link& link, i64 low, bool ends) {
-    if constexpr (lengths) {
-      char* to = call->operands[columns + Parts * carried].data;
-      const i64 room = call->operands[columns + Parts * carried].strides[0], n = packed.held[0];
-      i64 last = link.last;
-      for (i64 j = 0; j < n; j++) {
-        const i64 begin = low + packed.begins[j], run = link.held[0] + j - 1;
-        if (run >= 0 && run < room) element<Length>::store(to + run * (i64)sizeof(Length), (Length)(begin - last));
-        last = begin;
-      }
-      const i64 run = link.held[0] + n - 1;
-      if (ends && run < room)
-        element<Length>::store(to + run * (i64)sizeof(Length), (Length)(call->shape[0] - last));
+  // one, and the last run of all ends with the array.
+  static KM_INL void leave_lengths(const Call* call, Packed& packed, const Link& link, i64 low, bool ends,
+                                   bool stream) {
+    if constexpr (runs) {
+      const Operand& to = call->operands[columns + Parts * carried];
+      const u32* begins = packed.begins;
+      length* made = packed.lengths;
+      const i64 n = packed.held[0], first = link.held[0] > 0 ? 0 : 1;
+      i64 held = n;
+      if (n > 0) made[0] = (length)(low + begins[0] - link.last);
+      for (i64 j = 1; j < n; j++) made[j] = (length)(begins[j] - begins[j - 1]);
+      if (ends) made[held++] = (length)(call->shape[0] - (n > 0 ? low + begins[n - 1] : link.last));
+      const i64 run = link.held[0] + first - 1, fits = smaller(held - first, to.strides[0] - run);
+      constexpr i64 size = (i64)sizeof(length);
+      if (fits > 0) move_out(to.data + run * size, (const char*)(made + first), fits * size, stream);
     }
   }
   template <int... K>
@@ -188,11 +197,11 @@ struct selection {
     for (int turns = 0; !__atomic_load_n(&mine.ready, __ATOMIC_ACQUIRE);)
       if (++turns > 4096) sched_yield();  // its thread may have no core
     for (int p = 0; p < Parts; p++) next.held[p] = mine.held[p] + packed.held[p];
-    next.last = lengths && packed.held[0] ? low + packed.begins[packed.held[0] - 1] : mine.last;
+    next.last = runs && packed.held[0] ? low + packed.begins[packed.held[0] - 1] : mine.last;
     __atomic_store_n(&next.ready, 1, __ATOMIC_RELEASE);
     const bool stream = call->flags & flag_stream;
     (leave<K>(call, packed, mine, stream), ...);
-    leave_lengths(call, packed, mine, low, high == n);
+    leave_lengths(call, packed, mine, low, high == n, stream);
   }
 
   static KM_COLD void run(const Call* call, const Decide& by) {
@@ -212,7 +221,7 @@ struct selection {
     };
     for_tasks(call, smaller((i64)call->threads, chunks), work);
     for (int k = 0; k < counts; k++)
-      element<Count>::store(call->operands[columns + Parts * carried + lengths].data + k * (i64)sizeof(Count),
+      element<Count>::store(call->operands[columns + Parts * carried + runs].data + k * (i64)sizeof(Count),
                             (Count)links[chunks].held[k]);
   }
 };

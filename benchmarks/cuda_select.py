@@ -1,0 +1,245 @@
+"""Selections, partitions and runs of equal keys on a GPU, into buffers, with the count left there.
+
+torch and CuPy return arrays of exact length, for which they wait: they are timed on a stream, with
+the host, the others by graphs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import cuda_timing as timing
+import kernelmill as km
+from cuda_peers import FAILURES, CurrentStream, Work, case_of, cupy_view, on_cupy, peer
+from harness import FASTEST, OURS, Contender, Goal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from harness import Budget, Case
+
+__all__ = ["cases"]
+
+_AT_EVERY_SIZE: Final = Goal(FASTEST, seconds=0.5e-6, share=0.02)
+_SELECT, _PARTITION, _THREE = "x[x > half]", "x[p], x[~p]", "three parts"
+_KEYS, _RUNS = "unique by key", "run lengths"
+_DTYPES: Final = ("float32", "int64", "float16", "uint8")
+_HALF, _HIGH, _LOW = 0.5, 0.7, 0.3
+# Elements of a run of equal keys.
+_RUN: Final = 4
+_WAITS: Final = {"torch": "torch, with the host", "CuPy": "CuPy, with the host"}
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """A case whose arrays are made when it is its turn."""
+
+    name: str
+    dtype: str
+    case: Callable[[], Case]
+
+
+def cases(budget: Budget) -> Iterator[Later]:
+    """Yield the cases of the family."""
+    for elements in timing.sizes(budget):
+        for dtype in _DTYPES:
+            yield Later(_SELECT, dtype, partial(_select, dtype, elements))
+        yield Later(_PARTITION, "float32", partial(_partition, elements))
+        yield Later(_THREE, "float32", partial(_three, elements))
+        yield Later(_KEYS, "int32", partial(_by_key, elements))
+        yield Later(_RUNS, "int32", partial(_runs, elements))
+
+
+def _goals(elements: int, ratio: float) -> tuple[Goal, ...]:
+    large = (Goal("cuda.compute", ratio),) if elements >= timing.LARGEST and ratio else ()
+    return (_AT_EVERY_SIZE, *large)
+
+
+def _values(dtype: str, elements: int) -> Any:
+    torch = timing.torch()
+    if dtype.startswith("float"):
+        return timing.filled(elements, dtype, 0.0, 1.0)
+    return torch.randint(0, 2, (elements,), dtype=getattr(torch, dtype), device="cuda")
+
+
+def _count(size: int = 1) -> Any:
+    return timing.filled(size, "int64")
+
+
+def _with_the_host(case: Case, elements: int, calls: dict[str, Callable[[], Any]]) -> Case:
+    """Return the case with contenders that wait for the device in every call."""
+    found, skipped = list(case.contenders), dict(case.skipped)
+    launches = max(3, min(50, (1 << 27) // elements))
+    for name, call in calls.items():
+        module = peer(name) if name == "CuPy" else timing.torch()
+        if isinstance(module, str):
+            skipped[_WAITS[name]] = module
+            continue
+        try:
+            measure = timing.stream_timer(call, launches)
+        except FAILURES as error:
+            skipped[_WAITS[name]] = str(error)[:200]
+            continue
+        found.append(Contender(_WAITS[name], call, measure, single=True, compared=False))
+    return replace(case, contenders=tuple(found), skipped=skipped)
+
+
+def _prepared(maker: str, given: dict[str, Any], elements: int) -> Any:
+    """Return a call of cuda.compute's object form, its storage allocated before."""
+    module = peer("cuda.compute")
+    if isinstance(module, str):
+        return module
+    torch = timing.torch()
+    made = getattr(module, maker)(**given)
+    call = partial(made, **given, num_items=elements, stream=CurrentStream())
+    space = torch.empty(max(int(call(temp_storage=None)), 1), dtype=torch.uint8, device="cuda")
+    return lambda: call(temp_storage=space)
+
+
+# ----------------------------------------------------------------------------- selections
+
+
+def _select(dtype: str, elements: int) -> Case:
+    x = _values(dtype, elements)
+    limit = _HALF if dtype.startswith("float") else 0
+    wanted, count = x[x > limit], _count()
+
+    def ours(arrays: timing.Arrays) -> Any:
+        (out,) = arrays.outputs
+        plan = km.select.plan(x, lambda v: v > limit, out=(out, count))  # type: ignore[attr-defined]
+        return lambda: plan(x, out=(out, count))
+
+    def theirs(arrays: timing.Arrays) -> Any:
+        (out,) = arrays.outputs
+        given = {"d_in": x, "d_out": out, "d_num_selected_out": count, "cond": lambda v: v > limit}
+        return _prepared("make_select", given, elements)
+
+    work = _work(_SELECT, dtype, elements, wanted, {OURS: ours, "cuda.compute": theirs}, 1.8)
+    work = replace(work, bytes=(elements + wanted.numel()) * x.element_size())
+    calls: dict[str, Callable[[], Any]] = {"torch": lambda: x[x > limit]}
+    if not isinstance(peer("CuPy"), str):
+        view = cupy_view(x)
+        calls["CuPy"] = on_cupy(lambda: view[view > limit])
+    return _with_the_host(case_of(work), elements, calls)
+
+
+def _work(  # noqa: PLR0917 - in the order of `Work`
+    name: str,
+    dtype: str,
+    elements: int,
+    wanted: Any,
+    makers: Mapping[str, Callable[[timing.Arrays], Any]],
+    ratio: float = 0.0,
+) -> Work:
+    """Return the work whose output is this: a buffer has room for what is found, and no more."""
+    return Work(
+        name=name,
+        dtype=dtype,
+        elements=elements,
+        arrays=lambda: timing.Arrays((), (wanted.clone(),)),
+        wanted=lambda _, piece: wanted[piece],
+        makers=dict(makers),
+        tolerance=0.0,
+        bytes=0,
+        goals=_goals(elements, ratio),
+    )
+
+
+def _partition(elements: int) -> Case:
+    x = _values("float32", elements)
+    flags = x > _HALF
+    wanted, rest, count = x[flags], x[~flags], _count()
+
+    def ours(arrays: timing.Arrays) -> Any:
+        out = (*arrays.outputs, rest, count)
+        plan = km.partition.plan(x, lambda v: v > _HALF, out=out)  # type: ignore[attr-defined]
+        return lambda: plan(x, out=out)
+
+    work = _work(_PARTITION, "float32", elements, wanted, {OURS: ours})
+    case = case_of(replace(work, bytes=8 * elements))
+    return _with_the_host(case, elements, {"torch": lambda: (x[x > _HALF], x[x <= _HALF])})
+
+
+def _three(elements: int) -> Case:
+    x = _values("float32", elements)
+    first, second = x > _HIGH, (x <= _HIGH) & (x > _LOW)
+    wanted, middle, rest, counts = x[first], x[second], x[x <= _LOW], _count(2)
+
+    def ours(arrays: timing.Arrays) -> Any:
+        out = (*arrays.outputs, middle, rest, counts)
+        plan = km.three_way_partition.plan(x, lambda v: v > _HIGH, lambda v: v > _LOW, out=out)  # type: ignore[attr-defined]
+        return lambda: plan(x, out=out)
+
+    def theirs(arrays: timing.Arrays) -> Any:
+        (out,) = arrays.outputs
+        given = {
+            "d_in": x,
+            "d_first_part_out": out,
+            "d_second_part_out": middle,
+            "d_unselected_out": rest,
+            "d_num_selected_out": counts,
+            "select_first_part_op": lambda v: v > _HIGH,
+            "select_second_part_op": lambda v: v > _LOW,
+        }
+        return _prepared("make_three_way_partition", given, elements)
+
+    makers = {OURS: ours, "cuda.compute": theirs}
+    work = _work(_THREE, "float32", elements, wanted, makers, 1.6)
+    return case_of(replace(work, bytes=8 * elements))
+
+
+# ----------------------------------------------------------------------------- runs
+
+
+def _runs_of(elements: int) -> Any:
+    torch = timing.torch()
+    return torch.div(torch.arange(elements, device="cuda"), _RUN, rounding_mode="floor").int()
+
+
+def _by_key(elements: int) -> Case:
+    keys = _runs_of(elements)
+    items = timing.filled(elements, "int32")
+    wanted, found, count = items[::_RUN].clone(), keys[::_RUN].clone(), _count()
+
+    def ours(arrays: timing.Arrays) -> Any:
+        out = (found, *arrays.outputs, count)
+        plan = km.unique_by_key.plan(keys, items, out=out)  # type: ignore[attr-defined]
+        return lambda: plan(keys, items, out=out)
+
+    def theirs(arrays: timing.Arrays) -> Any:
+        module = peer("cuda.compute")
+        if isinstance(module, str):
+            return module
+        given = {
+            "d_in_keys": keys,
+            "d_in_items": items,
+            "d_out_keys": found,
+            "d_out_items": arrays.outputs[0],
+            "d_out_num_selected": count,
+            "op": module.OpKind.EQUAL_TO,
+        }
+        return _prepared("make_unique_by_key", given, elements)
+
+    makers = {OURS: ours, "cuda.compute": theirs}
+    work = _work(_KEYS, "int32", elements, wanted, makers, 2.5)
+    return case_of(replace(work, bytes=8 * elements + 8 * wanted.numel()))
+
+
+def _runs(elements: int) -> Case:
+    keys = _runs_of(elements)
+    wanted, count = keys[::_RUN].clone(), _count()
+    lengths = timing.filled(wanted.numel(), "int64")
+
+    def ours(arrays: timing.Arrays) -> Any:
+        out = (*arrays.outputs, lengths, count)
+        plan = km.run_length_encode.plan(keys, out=out)  # type: ignore[attr-defined]
+        return lambda: plan(keys, out=out)
+
+    torch = timing.torch()
+    work = _work(_RUNS, "int32", elements, wanted, {OURS: ours})
+    case = case_of(replace(work, bytes=4 * elements + 12 * wanted.numel()))
+    return _with_the_host(
+        case, elements, {"torch": lambda: torch.unique_consecutive(keys, return_counts=True)}
+    )
