@@ -189,6 +189,16 @@ class HubCache:
             _write(place, json.dumps(body, indent=1).encode())
         return known
 
+    def has_file(self, repo_id: str, commit: str, file: File) -> bool:
+        """Return whether a snapshot has a file, as a link to its content."""
+        place = f"{self.snapshot(repo_id, commit)}/{file.path}"
+        try:
+            target = os.readlink(place)  # noqa: PTH115 - once a file
+            found = os.stat(place)  # noqa: PTH116 - quick, and it follows the link
+        except OSError:
+            return False
+        return found.st_size == file.size and target.endswith(f"/blobs/{file.key}")
+
     def fetch_file(
         self, repo_id: str, commit: str, file: File, registries: Iterable[Registry]
     ) -> Path:

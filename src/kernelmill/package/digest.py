@@ -231,6 +231,7 @@ def _border(directory: Path) -> str:
 
 
 def _walk(directory: Path, prefix: str, border: str) -> Iterator[str]:
+    base = os.path.realpath(directory)
     with os.scandir(directory) as entries:
         for entry in entries:
             path = prefix + entry.name
@@ -241,19 +242,33 @@ def _walk(directory: Path, prefix: str, border: str) -> Iterator[str]:
             if entry.is_dir(follow_symlinks=False):
                 yield from _walk(directory / entry.name, f"{path}/", border)
                 continue
-            _check_file(entry, path, border)
+            _check_file(entry, path, border, base)
             yield path
 
 
-def _check_file(entry: os.DirEntry[str], path: str, border: str) -> None:
-    if entry.is_symlink():
-        target = os.path.realpath(entry.path)
-        if os.path.commonpath([border, target]) != border:
-            raise IntegrityError(f"{path} is a link out of its repository, to {target}")
-        if not os.path.isfile(target):  # noqa: PTH113 - a string, and one call
-            raise IntegrityError(f"{path} is a link to {target}, which is not a file")
-    elif not stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode):
-        raise IntegrityError(f"{path} is neither a file nor a directory")
+def _check_file(entry: os.DirEntry[str], path: str, border: str, base: str) -> None:
+    if not entry.is_symlink():
+        if not stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode):
+            raise IntegrityError(f"{path} is neither a file nor a directory")
+        return
+    if _is_blob(entry, border, base):
+        return
+    target = os.path.realpath(entry.path)
+    if os.path.commonpath([border, target]) != border:
+        raise IntegrityError(f"{path} is a link out of its repository, to {target}")
+    if not os.path.isfile(target):  # noqa: PTH113 - a string, and one call
+        raise IntegrityError(f"{path} is a link to {target}, which is not a file")
+
+
+def _is_blob(entry: os.DirEntry[str], border: str, base: str) -> bool:
+    """Return whether a link leads straight to a file in `blobs`, as the cache makes them."""
+    target = os.path.normpath(os.path.join(base, os.readlink(entry.path)))  # noqa: PTH115, PTH118
+    if os.path.dirname(target) != f"{border}/blobs":  # noqa: PTH120
+        return False
+    try:
+        return stat.S_ISREG(os.lstat(target).st_mode)
+    except OSError:
+        return False
 
 
 # ----------------------------------------------------------------------------- hashing

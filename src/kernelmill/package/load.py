@@ -42,6 +42,7 @@ __all__ = [
 ]
 
 SLOW_SECONDS: Final = 30.0
+_IDLE_LOOKS: Final = 5
 _MOST_METADATA: Final = 16 << 20
 _logger: Final = logging.getLogger("kernelmill")
 
@@ -309,7 +310,7 @@ def _import(variant: Candidate, name: str, needs: Mapping[str, ModuleType]) -> M
     finder.install(name, tree)
     said = f"the kernel {variant.metadata.name} ({variant.directory})"
     try:
-        with loading_with(needs), _watched(said):
+        with loading_with(needs), _watch.over(said):
             return importlib.import_module(name)
     except SystemExit as error:
         finder.forget(name)
@@ -338,23 +339,49 @@ def _tree(variant: Candidate) -> finder.Tree:
     return finder.Tree(variant.directory / prefix, prefix, variant.digest.algorithm, files)
 
 
-@contextlib.contextmanager
-def _watched(said: str) -> Iterator[None]:
-    """Say in the log that an import does not end; a thread cannot be stopped from outside."""
-    begun = time.monotonic()
+class _Watch:
+    """A thread that says in the log which imports do not end; none can be stopped from outside.
 
-    def tell() -> None:
-        _logger.warning(
-            "importing %s has taken %.0f s; Ctrl-C stops it", said, time.monotonic() - begun
-        )
+    It looks now and then while there is something to look at, and is not woken for each import.
+    """
 
-    timer = threading.Timer(SLOW_SECONDS, tell)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._running: dict[object, tuple[float, str]] = {}
+        self._thread: threading.Thread | None = None
+
+    @contextlib.contextmanager
+    def over(self, said: str) -> Iterator[None]:
+        """Watch over an import."""
+        key = object()
+        with self._guard:
+            self._running[key] = (time.monotonic(), said)
+            if self._thread is None or not self._thread.is_alive():  # also after a fork
+                self._thread = threading.Thread(target=self._look, daemon=True)
+                self._thread.start()
+        try:
+            yield
+        finally:
+            with self._guard:
+                self._running.pop(key, None)
+
+    def _look(self) -> None:
+        told: set[object] = set()
+        idle = 0
+        while idle < _IDLE_LOOKS:
+            time.sleep(min(1.0, SLOW_SECONDS))
+            with self._guard:
+                now = time.monotonic()
+                late = {k: v for k, v in self._running.items() if now - v[0] >= SLOW_SECONDS}
+                idle = 0 if self._running else idle + 1
+            for key in set(late) - told:
+                begun, said = late[key]
+                text = "importing %s has taken %.0f s; Ctrl-C stops it"
+                _logger.warning(text, said, now - begun)
+            told = set(late)
+
+
+_watch: Final = _Watch()
 
 
 # ----------------------------------------------------------------------------- dependencies

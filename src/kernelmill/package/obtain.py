@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from kernelmill.package.lock import Lock, LockedKernel
     from kernelmill.package.registry import File, Registry
+    from kernelmill.package.system import System
 
     Progress = Callable[[int, int], None]
 
@@ -116,6 +118,7 @@ class Shelves:
     cache: HubCache = field(default_factory=lambda: HubCache(get_config().hub_cache))
     _opened: dict[str, Registry] = field(default_factory=dict)
     _vouches: dict[tuple[str, str], bool | None] = field(default_factory=dict)
+    _listings: dict[tuple[str, str], tuple[File, ...]] = field(default_factory=dict)
 
     # ------------------------------------------------------------------------- trust
 
@@ -176,7 +179,7 @@ class Shelves:
             return self._locate_offline(settings, repo_id, wanted)
         self.rule(settings, repo_id)
         registry = self.open(settings)
-        found = newest(registry, repo_id, wanted, system=here(self.backend))
+        found = newest(registry, repo_id, wanted, system=_system(self.backend))
         one = found.published
         for name in {one.branch, one.tag, wanted.revision} - {"", one.commit}:
             if not one.commit.startswith(name):
@@ -224,7 +227,7 @@ class Shelves:
         build = self.cache.snapshot(repo_id, commit) / "build"
         present = [p.name for p in build.glob("*") if p.is_dir()] if build.is_dir() else []
         names = list(variant_files(files)) if files is not None else present
-        best = str(choose(names, here(self.backend)).require(f"{repo_id} at {commit[:12]}"))
+        best = str(choose(names, _system(self.backend)).require(f"{repo_id} at {commit[:12]}"))
         if best not in present:
             raise PackageError(
                 f"{repo_id} at {commit[:12]}: the variant for this system, {best}, is not in the "
@@ -243,8 +246,10 @@ class Shelves:
         PackageError
             They were never listed, and no registry may be asked.
         """
-        known = self.cache.known_files(located.repo_id, located.commit)
+        key = (located.repo_id, located.commit)
+        known = self._listings.get(key) or self.cache.known_files(*key)
         if known is not None:
+            self._listings[key] = known
             return known
         if self.offline:
             raise PackageError(
@@ -298,12 +303,16 @@ class Shelves:
     def _fetch_all(
         self, located: Located, files: Sequence[File], sources: Iterable[Registry]
     ) -> None:
-        total, done = sum(file.size for file in files), 0
+        total = sum(file.size for file in files)
+        missing = [f for f in files if not self.cache.has_file(located.repo_id, located.commit, f)]
+        done = total - sum(file.size for file in missing)
         fetch = functools.partial(
             self.cache.fetch_file, located.repo_id, located.commit, registries=sources
         )
+        if not missing:
+            return
         with ThreadPoolExecutor(THREADS) as pool:
-            jobs = [(pool.submit(fetch, file), file) for file in files]
+            jobs = [(pool.submit(fetch, file), file) for file in missing]
             try:
                 for job, file in jobs:
                     job.result()
@@ -383,7 +392,7 @@ class Shelves:
 
     def locate_locked(self, kernel: LockedKernel) -> Located:
         """Return the variant for this system of a kernel that is locked; asks nobody."""
-        choice = choose(kernel.variants, here(self.backend))
+        choice = choose(kernel.variants, _system(self.backend))
         variant = str(choice.require(f"{kernel.slot} {kernel.version}, as locked,"))
         settings = self.settings(kernel.repo_id)
         return Located(kernel.repo_id, kernel.commit, variant, settings, kernel.revision)
@@ -415,6 +424,17 @@ class Shelves:
         # The lock was made without circles, and reading it checked that all slots are there.
         needs = {slot.partition("@")[0]: self.load_locked(lock, slot) for slot in kernel.needs}
         return load(found, verify=_nothing_more, dependencies=needs)
+
+
+def _system(backend: str | None) -> System:
+    """Return what this process can load; asked again once torch is there."""
+    return _system_with(backend, "torch" in sys.modules)
+
+
+@functools.cache
+def _system_with(backend: str | None, torch: bool) -> System:  # noqa: FBT001 - part of the key
+    del torch
+    return here(backend)
 
 
 @dataclass(frozen=True, slots=True)
