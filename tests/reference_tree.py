@@ -20,13 +20,14 @@ CHUNK = 16384
 
 
 def _definition() -> dict[str, Any]:
-    (text,) = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
     space: dict[str, Any] = {}
-    exec(text, space)
+    for text in re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL):
+        exec(text, space)
     return space
 
 
-tree = _definition()["reduce"]
+_SPACE = _definition()
+tree, scan_tree = _SPACE["reduce"], _SPACE["scan"]
 
 
 def sequence(

@@ -50,15 +50,17 @@ from kernelmill.errors import ArgumentError, DTypeError, ShapeError
 from kernelmill.runtime.backend import Grid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from kernelmill.algorithms.layout import Access
+    from kernelmill.compiler.op import Specialized
     from kernelmill.runtime.backend import Backend, KernelSource
 
 __all__ = [
     "ScanOptions",
     "ScanRequest",
     "Seed",
+    "check_bits",
     "finish_of",
     "fold_of",
     "init_of",
@@ -193,6 +195,7 @@ def _bind(request: ScanRequest, x: Argument, out: Any) -> Bound:
     axis = _axis(request, shape)
     init, on_device = init_of(request.options.init, x)
     fold = fold_of(request.op, x, init, on_device, request.options.dtype)
+    check_bits(request.options.determinism, (fold.combine,))
     seed = seed_of(fold, on_device, exclusive=request.exclusive)
     stored = stored_of(fold, x, out)
     (output,), result = outputs_of(out, (stored,), shape, (x,), exact=True)
@@ -241,6 +244,23 @@ def fold_of(op: Op, x: Argument, init: Any, on_device: Argument | None, dtype: A
         for_types = np.zeros((), on_device.view.dtype.to_numpy())[()]
     fold = plan_fold(op, x.view.dtype, for_types, dtype)
     return replace(fold, init=init)
+
+
+def check_bits(determinism: Determinism, operators: Sequence[Specialized]) -> None:
+    """Refuse operators whose bits nobody can promise on every device, where that is asked for.
+
+    What the operator language has gives the same bits everywhere.
+    """
+    if determinism != "device_to_device":
+        return
+    for operator in operators:
+        for function in operator.translation.program.functions:
+            if function.raw is not None:
+                raise ArgumentError(
+                    f"determinism='device_to_device' with {operator.op.name}: {function.name} is "
+                    "C++, whose bits may differ from device to device",
+                    hint="write it in Python, or ask for 'run_to_run'",
+                )
 
 
 def stored_of(fold: Fold, x: Argument, out: Any) -> DType | StructType:

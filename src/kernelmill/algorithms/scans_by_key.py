@@ -26,6 +26,7 @@ from kernelmill.algorithms.policy import scan_tree
 from kernelmill.algorithms.reductions import Determinism, check_determinism
 from kernelmill.algorithms.scans import (
     Seed,
+    check_bits,
     finish_of,
     fold_of,
     init_of,
@@ -238,6 +239,7 @@ def _built(work: _Work) -> Built:
     request, fold, backend = work.request, work.fold, work.backend
     equal = _equal(request, work.keys.view.dtype)
     used = (fold.combine,) if equal.operator is None else (fold.combine, equal.operator)
+    check_bits(request.options.determinism, used)
     scope = Scope(used)
     taken = [(a.view.dtype, _access(a, backend)) for a in (work.keys, work.values)]
     made = [(o.view.dtype, _access(o, backend)) for o in work.outputs]

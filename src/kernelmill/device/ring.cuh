@@ -66,27 +66,50 @@ struct tile_ring {
     }
   };
 
+  // Tickets that a loader has in hand: while a tile is fetched, the next ones are under way.
+  static constexpr int ahead = 2;
+  struct tickets {
+    i64 tile[ahead];
+    u32 tag;
+  };
   template <class Call>
-  static KM_INL void load(const Call& c, shared& s, char* memory, const Work& work, i64 tiles) {
+  static KM_INL i64 ticket(const Call& c) {
+    return (i64)atomic_add<relaxed>((u64*)c.tickets, (u64)1);
+  }
+  template <class Call>
+  static KM_INL tickets first_tickets(const Call& c) {
+    tickets taken;
+    KM_UNROLL_ALL for (int k = 0; k < ahead; k++) taken.tile[k] = ticket(c);
+    taken.tag = launch_number(c.parts);
+    return taken;
+  }
+
+  template <class Call>
+  static KM_INL void load(const Call& c, shared& s, char* memory, const Work& work, i64 tiles, tickets taken) {
     if (lane_id() != 0) return;
-    s.tag = launch_number(c.parts);
-    u64* ticket = (u64*)c.tickets;
-    i64 tile = (i64)atomic_add<relaxed>(ticket, (u64)1);
-    for (place at;; at.next()) {
-      copy_barrier_wait(s.empty + at.stage, at.phase ^ 1);  // at once in the first round
-      s.tile[at.stage] = tile < tiles ? tile : -1;
-      if (tile >= tiles) {
-        copy_barrier_arrive(s.full + at.stage);
-        break;
+    s.tag = taken.tag;
+    place at;
+    for (bool more = true; more;) {
+      KM_UNROLL_ALL for (int k = 0; k < ahead; k++) {  // each ticket has registers of its own
+        if (!more) continue;
+        copy_barrier_wait(s.empty + at.stage, at.phase ^ 1);  // at once in the first round
+        more = taken.tile[k] < tiles;
+        s.tile[at.stage] = more ? taken.tile[k] : -1;
+        if (more) {
+          work.fetch(memory + at.stage * Work::stage_bytes, taken.tile[k], s.full + at.stage);
+          taken.tile[k] = ticket(c);
+          at.next();
+        } else {
+          copy_barrier_arrive(s.full + at.stage);
+        }
       }
-      work.fetch(memory + at.stage * Work::stage_bytes, tile, s.full + at.stage);
-      tile = (i64)atomic_add<relaxed>(ticket, (u64)1);
     }
     // The last block to take its last ticket leaves all as it was, but for the number of the launch.
-    if (atomic_add<acquire_release>(ticket + 1, (u64)1) + 1 == (u64)gridDim.x) {
-      launch_over(c.parts, s.tag);
-      atomic_store<relaxed>(ticket, (u64)0);
-      atomic_store<relaxed>(ticket + 1, (u64)0);
+    u64* tickets = (u64*)c.tickets;
+    if (atomic_add<acquire_release>(tickets + 1, (u64)1) + 1 == (u64)gridDim.x) {
+      launch_over(c.parts, taken.tag);
+      atomic_store<relaxed>(tickets, (u64)0);
+      atomic_store<relaxed>(tickets + 1, (u64)0);
     }
   }
 
@@ -173,6 +196,9 @@ struct tile_ring {
     extern __shared__ __align__(128) char stage_memory[];
     __shared__ shared s;
     char* memory = stage_memory;
+    const int warp = (int)threadIdx.x / warp_size;
+    tickets taken;
+    if (warp == workers + reducers && lane_id() == 0) taken = first_tickets(c);
     if (threadIdx.x == 0) {
       KM_UNROLL_ALL for (int k = 0; k < stages; k++) {
         copy_barrier_init(s.full + k, 1);
@@ -183,11 +209,10 @@ struct tile_ring {
       copy_barriers_made();
     }
     block_barrier();
-    const int warp = (int)threadIdx.x / warp_size;
     char* table = look::table(c.parts);
     if (warp < workers) serve(s, memory, work, warp);
     else if (warp < workers + reducers) reduce(table, s, memory, work, warp - workers);
-    else if (warp == workers + reducers) load(c, s, memory, work, tiles);
+    else if (warp == workers + reducers) load(c, s, memory, work, tiles, taken);
     else look_back(table, s, work);
   }
 };

@@ -149,7 +149,7 @@ template <class S, class Feed, class Sink>
 struct scan_tiles {
   typedef scan_part<S> part;
   typedef typename S::value T;
-  typedef lookback<T, typename S::Op, (sizeof(T) <= 16 ? 4 : 1)> look;
+  typedef lookback<T, typename S::Op, (sizeof(T) <= 8 ? 4 : 1)> look;
   static constexpr int threads = S::warps * warp_size;
   struct room {
     __align__(16) char bytes[(S::warps + 1) * sizeof(T)];
@@ -193,8 +193,7 @@ struct scan_tiles {
 
   // What is before a tile, in lane 0 of the warp that asks; publishes the tile's total.
   template <class Call>
-  static KM_INL T past(const Call& c, const S& s, room& totals, i64 unit, i64 tile) {
-    const u32 tag = launch_number(c.parts);
+  static KM_INL T past(const Call& c, const S& s, u32 tag, room& totals, i64 unit, i64 tile) {
     char* table = look::table(c.parts) + unit * (look::bytes(c.tiles) - 16);
     if (tile + 1 < c.tiles && lane_id() == 0) {
       T sum = totals[0];
@@ -226,6 +225,8 @@ struct scan_tiles {
     const int warp = (int)threadIdx.x / warp_size;
     const i64 first = tile * part::tile + warp * part::elements;
     const bool some = first < c.length;
+    u32 tag = 0;
+    if (warp == 0 && c.tiles > 1) tag = launch_number(c.parts);  // under way with the elements
     part p;
     if (some) {
       read(p, Feed(c, unit), first, c.length);
@@ -236,7 +237,7 @@ struct scan_tiles {
     block_barrier();
     if (warp == 0 && (S::seeded || c.tiles > 1)) {
       T before;
-      if (c.tiles > 1) before = past(c, s, totals, unit, tile);
+      if (c.tiles > 1) before = past(c, s, tag, totals, unit, tile);
       if constexpr (S::seeded) before = tile > 0 ? s.op(s.seed, before) : s.seed;
       if (lane_id() == 0) totals[S::warps] = before;
     }
@@ -264,9 +265,7 @@ struct scan_tiles {
     part p;
     read(p, Feed(c, unit), 0, c.length);
     p.combine(s);
-    T before;
-    if constexpr (S::seeded) before = s.seed;
-    p.finish(s, S::seeded, before);
+    p.finish(s, S::seeded, S::seeded ? s.seed : p.through[0]);
     write(s, p, Sink(c, unit), 0, c.length);
   }
 };

@@ -19,6 +19,13 @@
 
 extern "C" int sched_yield(void);
 
+// Control flow around the loops, and rows that are few: g++ is told to spend its time elsewhere.
+#if defined(__clang__)
+#define KM_RARE KM_COLD
+#else
+#define KM_RARE __attribute__((noinline, noclone, cold, optimize("O1")))
+#endif
+
 namespace km {
 
 // The record of a call as scans see it: the last dimension is the one that is scanned.
@@ -299,13 +306,29 @@ template <class S, class Feed, class Sink> struct scan {
 
   // ---- one tile ----------------------------------------------------------------------------------
 
+  static KM_INL T any_row(const S& s, const Feed& from, const Sink& to, i64 first, i64 end, bool any,
+                          const T& before, Stage* out, Row& x) {
+    read(from, first, end, x);
+    combine_runs(s, x);
+    reach_all(s, x.through);
+    const T through = x.through[lanes - 1];
+    place(s, x, any, before);
+    write(s, x, to, first, end, out);
+    return through;
+  }
+  static KM_RARE T rare_row(const S& s, const Feed& from, const Sink& to, i64 first, i64 end, bool any,
+                            const T& before, Stage* out) {
+    Row x;
+    return any_row(s, from, to, first, end, any, before, out, x);
+  }
+
   // Scans elements first .. end - 1, and returns the total of what are whole parts.
   static KM_HOT T scan_tile(const S& scan, const Feed& feed, const Sink& sink, i64 first, i64 end, bool any,
                             const T before, Stage* out) {
     const S s = scan;
     const Feed from = feed;
     const Sink to = sink;
-    Row x;
+    [[maybe_unused]] Row x;
     T inside;
     for (int w = 0; w < S::warps && first < end; w++) {
       T past, total;
@@ -313,20 +336,9 @@ template <class S, class Feed, class Sink> struct scan {
       if (has) past = w == 0 ? before : any ? s.op(before, inside) : inside;
       for (int r = 0; r < R && first < end; r++, first += row) {
         T through;
-        bool done = false;
-        if constexpr (S::vectors)
-          if (has && first + row <= end) {
-            through = scan_row(s, from, to, first, past, out);
-            done = true;
-          }
-        if (!done) {
-          read(from, first, end, x);
-          combine_runs(s, x);
-          reach_all(s, x.through);
-          through = x.through[lanes - 1];
-          place(s, x, has, past);
-          write(s, x, to, first, end, out);
-        }
+        if constexpr (!S::vectors) through = any_row(s, from, to, first, end, has, past, out, x);
+        else if (has && first + row <= end) through = scan_row(s, from, to, first, past, out);
+        else through = rare_row(s, from, to, first, end, has, has ? past : s.seed, out);
         past = has ? s.op(past, through) : through;
         total = r ? s.op(total, through) : through;
         has = true;
@@ -368,7 +380,7 @@ template <class S, class Feed, class Sink> struct scan {
     if constexpr (S::seeded) before = any ? s.op(s.seed, before) : s.seed;
     return any || S::seeded;
   }
-  static void one_thread(const S& s, const Feed& from, const Sink& to, i64 length, Stage* out) {
+  static KM_RARE void one_thread(const S& s, const Feed& from, const Sink& to, i64 length, Stage* out) {
     past p;
     for (i64 first = 0; first < length; first += tile) {
       T before;
@@ -391,7 +403,7 @@ template <class S, class Feed, class Sink> struct scan {
       if (turn > 200) sched_yield();
     }
   }
-  static void take_batches(const S& s, const Feed& from, const Sink& to, i64 length, Chain& chain, Stage* out) {
+  static KM_RARE void take_batches(const S& s, const Feed& from, const Sink& to, i64 length, Chain& chain, Stage* out) {
     const i64 tiles = ceil_div(length, tile);
     for (;;) {
       const i64 number = __atomic_fetch_add(&chain.next, 1, __ATOMIC_RELAXED), low = number * batch;
@@ -425,7 +437,7 @@ template <class S, class Feed, class Sink> struct scan {
     }
   }
 
-  static void run(const ScanCall& c, const S& s) {
+  static KM_RARE void run(const ScanCall& c, const S& s) {
     const bool stream = c.call->flags & flag_stream;
     const i64 together = 2 * batch * tile;  // from where on several threads share a sequence
     if (c.units == 1 || (c.length >= together && c.units < 4 * c.call->threads)) {
