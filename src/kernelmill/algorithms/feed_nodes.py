@@ -57,13 +57,13 @@ class Leaf(Argument):
     def operand(self) -> Operand:
         """How a loop moves it: an index by 1, an address not at all."""
         if self.form == "index":
-            return Operand(self.view.shape, (1,), 1)
+            return Operand(self.view.shape, self.view.strides, 1)
         return Operand((), (), self.view.dtype.itemsize)
 
     def access(self, target: Target, pattern: Pattern) -> Access:
-        """Return how a kernel reaches it: as what it is."""
-        del target, pattern
-        return self.form
+        """Return how a kernel reaches it: as what it is; an index that rests is an address."""
+        del target
+        return "address" if pattern == "broadcast" and self.form == "index" else self.form
 
     def apart_from(self, outputs: Sequence[Argument], *, elementwise: bool = True) -> Argument:
         """Return the operand, copied if an output overlaps it at all; an index is no memory."""

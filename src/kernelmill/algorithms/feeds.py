@@ -238,7 +238,7 @@ def feeds_functions(*feeds: Feed) -> tuple[object, ...]:
 # ----------------------------------------------------------------------------- reading
 
 
-def moved_feeds(inputs: tuple[Any, ...], out: Any, name: str) -> Moved:
+def moved_feeds(inputs: tuple[Any, ...], out: Any, name: str, *, partly: bool = False) -> Moved:
     """Do what `moves.moved` does for arrays and for those inside iterators.
 
     Parameters
@@ -247,21 +247,21 @@ def moved_feeds(inputs: tuple[Any, ...], out: Any, name: str) -> Moved:
         As the user gave them.
     name
         What error texts call the inputs.
+    partly
+        Whether some elements of the outputs may stay as they are; with iterators they always may.
     """
     given = [a for part in inputs for a in iterators.arrays_of(_one(part))]
     outs = out if type(out) is tuple else () if out is None else (out,)
     if not any(map(iterators.is_iterator, (*map(_one, inputs), *outs))):
-        return moved(inputs, out, name)
+        return moved(inputs, out, name, partly=partly)
     targets = tuple(a for part in outs for a in iterators.arrays_of(part))
-    call = moved(tuple(given), targets or None, name)
+    call = moved(tuple(given), targets or None, name, partly=True)
     sent, rooms = iter(call.inputs), iter(call.out or ())
     made = tuple(iterators.with_arrays(_one(part), sent) for part in inputs)
     kept = tuple(iterators.with_arrays(part, rooms) for part in outs)
-    back = out if type(out) is tuple or out is None else kept[0]
-    if type(out) is tuple:
-        back = kept
     if not call.returns:
-        return Moved(made, back)
+        return Moved(made, out)
+    back = kept if type(out) is tuple else kept[0] if kept else None
     if out is None:
         return Moved(made, None, returns=True)
     return _Scattered(made, back, returns=True, targets=targets, rooms=call.out, user=out)

@@ -53,13 +53,17 @@ _HALVES: Final = frozenset(("float16", "bfloat16"))
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """One operator of a reduction, with its types and the value it starts from, if any."""
+    """One operator of a reduction, with its types and the value it starts from, if any.
+
+    Of an accumulator that is a struct, `field` alone is stored where it is given.
+    """
 
     op: Op
     combine: Specialized
     accumulator: Element
     out: Element
     init: object = None
+    field: str = ""
 
     @property
     def ordered(self) -> bool:
@@ -82,6 +86,8 @@ class Fold:
             value = as_stored(value, self.accumulator)
         else:
             captures, functions = [], ()
+        if self.field:
+            value = builder.field(value, self.field)
         builder.return_(value if value.type == out else convert(value, out))
         return Program((*functions, builder.finish()), tuple(captures))
 

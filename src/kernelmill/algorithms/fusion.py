@@ -10,18 +10,28 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kernelmill.algorithms import iterators
+from kernelmill.algorithms import layout as layouts
 from kernelmill.algorithms import weave as nodes
 from kernelmill.algorithms.arguments import Argument, outputs_of, rules_of
 from kernelmill.algorithms.feed_nodes import Ground, Leaf, Strand
 from kernelmill.algorithms.feeds import apart, moved_feeds, named_parts, out_ground
-from kernelmill.dtypes import DType, StructType, TupleType, int64, promotion, storage
+from kernelmill.compiler.op import Op, as_op
+from kernelmill.dtypes import (
+    DType,
+    StructType,
+    TupleType,
+    can_store,
+    int64,
+    promotion,
+    storage,
+)
 from kernelmill.errors import ArgumentError, DTypeError, ShapeError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from kernelmill.algorithms.moves import Moved
-    from kernelmill.compiler.op import Op, Specialized
+    from kernelmill.compiler.op import Specialized
     from kernelmill.dtypes import PromotionTable, Type
 
 __all__ = ["Fused", "fuse_inputs", "fuse_transform", "holds_iterators", "stored_type"]
@@ -41,8 +51,8 @@ class Fused:
         The operands, and where results are stored: nowhere if all are discarded.
     result
         What the user gets.
-    length
-        How many elements.
+    shape
+        How many elements, in each dimension.
     rules
         Whose promotion holds.
     """
@@ -53,7 +63,7 @@ class Fused:
     given: list[Argument]
     outputs: list[Argument]
     result: Any  # Any: arrays of whatever library, or what was given
-    length: int
+    shape: tuple[int, ...]
     rules: PromotionTable
 
 
@@ -78,8 +88,7 @@ def fuse_transform(op: Op, inputs: tuple[Any, ...], out: Any) -> Fused:
     outs = () if call.out is None else named_parts("out", _outs(call.out))
     length = _length([*named, *outs])
     strand = Strand(Ground.of(named, length))
-    known = list(strand.ground.arguments.values())
-    rules = rules_of(known) if known else "numpy"
+    rules = _rules(strand)
     with promotion(rules):
         value, type_ = strand.apply(op, [_value(strand, part) for _, part in named])
         results = _results(op.name, type_)
@@ -98,20 +107,26 @@ def fuse_transform(op: Op, inputs: tuple[Any, ...], out: Any) -> Fused:
         operator = _woven(op.name, strand)
     outputs = [a for _, a in strand.outputs]
     given = list(apart(_operands(strand), outputs, elementwise=True))
-    return Fused(call, operator, strand.roots(given), given, outputs, result, length, rules)
+    return Fused(call, operator, strand.roots(given), given, outputs, result, (length,), rules)
 
 
-def fuse_inputs(transform: Op | None, inputs: tuple[Any, ...], out: Any, name: str) -> Fused:
+def fuse_inputs(
+    transform: Op | None,
+    inputs: tuple[Any, ...],
+    out: Any,
+    name: str,
+    wrap: Callable[[Strand, nodes.Node, Type], nodes.Node] | None = None,
+) -> Fused:
     """Return what a reduction reads, with `transform` applied, as operands and an operator.
 
-    `outputs` are left to the reduction; raises as `fuse_transform`.
+    `wrap` makes of one element what is reduced. `outputs` are left to the reduction; raises as
+    `fuse_transform`.
     """
     call = moved_feeds(inputs, out, name)
     named = named_parts(name, call.inputs)
     length = _length(named)
     strand = Strand(Ground.of(named, length))
-    known = list(strand.ground.arguments.values())
-    rules = rules_of(known) if known else "numpy"
+    rules = _rules(strand)
     with promotion(rules):
         values = [_value(strand, part) for _, part in named]
         if transform is not None:
@@ -119,13 +134,95 @@ def fuse_inputs(transform: Op | None, inputs: tuple[Any, ...], out: Any, name: s
         else:
             ((read, type_),) = values
             node = nodes.Stored(read, _item(storage(type_)))
+            if wrap is not None:
+                node = wrap(strand, node, storage(type_))
         called = transform.name if transform else "element"
         operator = nodes.weave(called, node, strand.params(), strand.operators, strand.types)
     given = _operands(strand)
-    return Fused(call, operator, strand.roots(given), given, [], None, length, rules)
+    return Fused(call, operator, strand.roots(given), given, [], None, (length,), rules)
+
+
+def fuse_masked(op: Op, inputs: tuple[Any, ...], out: Any, where: Any) -> Fused:
+    """Return an element-wise call that keeps the elements of `out` where `where` is false.
+
+    Raises
+    ------
+    ArgumentError
+        There is no `out`.
+    ShapeError
+        Inputs do not broadcast to `out`.
+    """
+    if out is None:
+        raise ArgumentError(
+            "`where` is given without `out`, whose elements it leaves as they are",
+            hint="pass an array, for example `out=x.copy()`",
+        )
+    stencil, predicate = _stencil(where)
+    call = moved_feeds((*inputs, *stencil), out, "inputs", partly=True)
+    names = [*(n for n, _ in named_parts("inputs", inputs)), *("where" for _ in stencil)]
+    named = [(n, p) for n, (_, p) in zip(names, named_parts("", call.inputs), strict=True)]
+    outs = named_parts("out", _outs(call.out))
+    fused = holds_iterators(call.inputs, call.out)
+    strand = Strand(Ground.of(named, _length([*named, *outs]) if fused else 0))
+    rules = _rules(strand)
+    with promotion(rules):
+        values = [_value(strand, part, as_is=not fused) for _, part in named]
+        value, type_ = strand.apply(op, values[: len(inputs)])
+        test = values[-1][0]
+        if predicate is not None:
+            asked = values[len(inputs) :] if stencil else values
+            test, _ = strand.apply(predicate, asked)
+        strand.ground.arguments |= out_ground(outs, strand.operands, strand.ground.length).arguments
+        results = _results(op.name, type_)
+        if len(results) != len(outs):
+            raise ArgumentError(
+                f"{op.name} has {len(results)} results, `out` has {len(outs)} arrays"
+            )
+        for at, (_, part) in enumerate(outs):
+            old, kept = _value(strand, part, as_is=not fused)
+            _check_kind(op.name, results[at], kept)
+            new = nodes.Stored(_part(value, type_, at), _item(kept))
+            chosen = nodes.Choose(test, new, old)
+            if fused:
+                strand.write(part, chosen, kept)
+            else:
+                strand.outputs.append((chosen, strand.ground.arguments[id(part)]))
+        operator = _woven(op.name, strand)
+    outputs = [a for _, a in strand.outputs]
+    shape = outputs[0].operand.shape if not fused else (strand.ground.length,)
+    operands = strand.operands
+    names = [*(a.name for a in operands), "out"]
+    wanted = layouts.broadcast(names, [*(a.operand.shape for a in operands), shape])
+    if wanted != shape:
+        raise ShapeError(f"`out` has shape {shape}, the inputs broadcast to {wanted}")
+    given = list(apart(operands, outputs, elementwise=True))
+    return Fused(call, operator, strand.roots(given), given, outputs, call.out, shape, rules)
+
+
+def _stencil(where: Any) -> tuple[tuple[Any, ...], Op | None]:
+    """Return the arrays that `where` brings, and its predicate."""
+    if isinstance(where, Op) or (callable(where) and not hasattr(where, "shape")):
+        return (), as_op(where, name="where")
+    if type(where) is tuple:
+        *stencil, predicate = where
+        return tuple(stencil), as_op(predicate, name="where")
+    return (where,), None
+
+
+def _check_kind(name: str, result: Type, dtype: Type) -> None:
+    if not isinstance(dtype, (DType, StructType)) or not can_store(result, dtype):
+        raise DTypeError(
+            f"{name} returns {result}, `out` has {dtype}: not of the same kind",
+            hint="convert in the operator, for example `np.int32(...)`",
+        )
 
 
 # ----------------------------------------------------------------------------- parts
+
+
+def _rules(strand: Strand) -> PromotionTable:
+    known = list(strand.ground.arguments.values())
+    return rules_of(known) if known else "numpy"
 
 
 def _outs(out: Any) -> tuple[Any, ...]:
@@ -144,10 +241,13 @@ def _operands(strand: Strand) -> list[Argument]:
     return strand.operands
 
 
-def _value(strand: Strand, part: Any) -> tuple[nodes.Node, Type]:
-    """Return an element of an input; a scalar, or an array without dimensions, is the same one."""
+def _value(strand: Strand, part: Any, *, as_is: bool = False) -> tuple[nodes.Node, Type]:
+    """Return an element of an input; a scalar, or an array of no dimensions, is the same one.
+
+    `as_is` takes arrays of any dimensions as they are.
+    """
     given = strand.ground.arguments.get(id(part))
-    if given is not None and not given.view.shape:
+    if given is not None and (as_is or not given.view.shape):
         return strand.operand(given), given.type
     return strand.read(part)
 

@@ -49,7 +49,7 @@ class Moved:
         return self.targets
 
 
-def moved(inputs: tuple[Any, ...], out: Any, name: str) -> Moved:
+def moved(inputs: tuple[Any, ...], out: Any, name: str, *, partly: bool = False) -> Moved:
     """Return the arguments of a call with its NumPy arrays on the device that will compute.
 
     That is the device of another input, else the current one; on the CPU nothing is moved.
@@ -60,6 +60,8 @@ def moved(inputs: tuple[Any, ...], out: Any, name: str) -> Moved:
         As the user gave them.
     name
         What error texts call the inputs.
+    partly
+        Whether some elements of the outputs may stay as they are.
 
     Raises
     ------
@@ -85,7 +87,8 @@ def moved(inputs: tuple[Any, ...], out: Any, name: str) -> Moved:
     given = out if type(out) is tuple else (out,)
     if not all(isinstance(x, np.ndarray) for x in given):
         return Moved(sent, out)
-    replaced = tuple(_room(x, "out", number) for x in given)
+    room = _kept if partly else _room
+    replaced = tuple(room(x, "out", number) for x in given)
     return Moved(sent, replaced if type(out) is tuple else replaced[0], returns=True, targets=out)
 
 
@@ -107,6 +110,11 @@ def _sent(array: np.ndarray[Any, Any], name: str, number: int) -> Any:  # Any: a
     made = to_device(array, device=number)
     made.is_copy = True
     return made
+
+
+def _kept(array: np.ndarray[Any, Any], name: str, number: int) -> Any:  # Any: a CudaArray
+    as_view(array, name, writable=True)
+    return _sent(array, name, number)
 
 
 def _room(array: np.ndarray[Any, Any], name: str, number: int) -> Any:  # Any: a CudaArray

@@ -49,7 +49,15 @@ if TYPE_CHECKING:
     from kernelmill.dtypes import Type
     from kernelmill.runtime.backend import Backend, Grid, KernelSource
 
-__all__ = ["Determinism", "Options", "Request", "check_determinism", "prepare", "request_of"]
+__all__ = [
+    "Determinism",
+    "Options",
+    "Request",
+    "bind_reduction",
+    "check_determinism",
+    "prepare",
+    "request_of",
+]
 
 # What the bits of a result may depend on, from nothing promised to nothing but the elements.
 Determinism: TypeAlias = Literal["not_guaranteed", "run_to_run", "device_to_device"]
@@ -136,7 +144,7 @@ def prepare(request: Request, inputs: tuple[Any, ...], out: Any) -> Bound:
         if request.transform is not None:
             mapped, given = specialized(request.transform, given)
         folds = _folds(request, given, mapped)
-        bound = _bind(request, given, mapped, folds, call.out)
+        bound = bind_reduction(request, given, mapped, folds, call.out)
     return replace(bound, finish=call.back) if call.returns else bound
 
 
@@ -147,7 +155,7 @@ def _fused(request: Request, inputs: tuple[Any, ...], out: Any) -> Bound:
     backend_of(fused.given, "reduce")
     with promotion(fused.rules):
         folds = _folds(request, fused.given, fused.operator)
-        bound = _bind(request, fused.given, fused.operator, folds, fused.call.out)
+        bound = bind_reduction(request, fused.given, fused.operator, folds, fused.call.out)
     functions = (*(o.function for o in request.ops), fused.function)
     return replace(
         bound, functions=functions, finish=fused.call.back if fused.call.returns else None
@@ -168,13 +176,14 @@ def _folds(request: Request, given: list[Argument], mapped: Specialized | None) 
     ]
 
 
-def _bind(
+def bind_reduction(
     request: Request,
     given: list[Argument],
     mapped: Specialized | None,
     folds: list[Fold],
     out: Any,
 ) -> Bound:
+    """Bind operands whose operators are specialized: layout, outputs, kernel."""
     shape = layouts.broadcast([a.name for a in given], [a.operand.shape for a in given])
     axes = layouts.normalize_axes(request.options.axis, len(shape))
     keepdims = request.options.keepdims

@@ -23,7 +23,7 @@ from kernelmill.algorithms.arguments import (
     values_of,
 )
 from kernelmill.algorithms.costs import Cost, count_flops
-from kernelmill.algorithms.fusion import fuse_transform, holds_iterators, stored_type
+from kernelmill.algorithms.fusion import fuse_masked, fuse_transform, holds_iterators, stored_type
 from kernelmill.algorithms.moves import moved
 from kernelmill.algorithms.plan import (
     Bound,
@@ -56,12 +56,14 @@ if TYPE_CHECKING:
     from kernelmill.dtypes import Type
     from kernelmill.runtime.backend import Target
 
-__all__ = ["transform"]
+__all__ = ["bind_operands", "transform"]
 
 _MOST_BLOCKS: Final = (1 << 31) - 1
 
 
-def transform(inputs: Any, op: Op | Callable[..., Any], *, out: Any = None) -> Any:
+def transform(
+    inputs: Any, op: Op | Callable[..., Any], *, out: Any = None, where: Any = None
+) -> Any:
     """Apply an operator to each element.
 
     Parameters
@@ -80,6 +82,10 @@ def transform(inputs: Any, op: Op | Callable[..., Any], *, out: Any = None) -> A
         Array or iterator, or tuple of them, to write to. Its dtype may differ from the operator's
         within NumPy's rule "same_kind". It may be one of the inputs; an input that overlaps it
         otherwise is copied first.
+    where
+        Which elements to write; the others of `out` stay as they are. A predicate of the elements
+        of `inputs`; or a stencil, an array of truths that broadcasts to them; or `(stencil,
+        predicate)`, a predicate of the elements of a stencil of any type.
 
     Returns
     -------
@@ -101,8 +107,12 @@ def transform(inputs: Any, op: Op | Callable[..., Any], *, out: Any = None) -> A
     >>> x = np.arange(4, dtype=np.float32)
     >>> km.transform((x, x), lambda a, b: 2 * a + b)
     array([0., 3., 6., 9.], dtype=float32)
+    >>> km.transform(x, lambda v: -v, out=x, where=lambda v: v > 1)
+    array([ 0.,  1., -2., -3.], dtype=float32)
     """
     arrays = inputs if type(inputs) is tuple else (inputs,)
+    if where is not None:
+        return execute(_masked(as_op(op), arrays, out, where))
     key = _quick_key(arrays, op, out)
     if key is not None and not events.active:
         for found in lately(key):
@@ -167,7 +177,7 @@ def _bind(op: Op, given: list[Argument], out: Any) -> Bound:
     outputs, result = outputs_of(out, results, shape, given)
     shape = outputs[0].view.shape
     given = [a.apart_from(outputs) for a in given]
-    bound = _bound(op, operator, given, outputs, shape)
+    bound = bind_operands(op, operator, given, outputs, shape)
     return replace(
         bound,
         functions=(op.function,),
@@ -181,7 +191,7 @@ def _fused(op: Op, inputs: tuple[Any, ...], out: Any) -> Bound:
     """Bind a call with iterators: they are part of its operator."""
     fused = fuse_transform(op, inputs, out)
     backend_of(fused.given, "transform")
-    bound = _bound(op, fused.operator, fused.given, fused.outputs, (fused.length,))
+    bound = bind_operands(op, fused.operator, fused.given, fused.outputs, fused.shape)
     return replace(
         bound,
         functions=(fused.function,),
@@ -191,7 +201,16 @@ def _fused(op: Op, inputs: tuple[Any, ...], out: Any) -> Bound:
     )
 
 
-def _bound(
+def _masked(op: Op, inputs: tuple[Any, ...], out: Any, where: Any) -> Bound:
+    """Bind a call that writes some elements: the operator then gives all, new or as they were."""
+    fused = fuse_masked(op, inputs, out, where)
+    backend_of(fused.given, "transform")
+    bound = bind_operands(op, fused.operator, fused.given, fused.outputs, fused.shape)
+    finish = fused.call.back if fused.call.returns else None
+    return replace(bound, functions=(fused.function,), result=fused.result, finish=finish)
+
+
+def bind_operands(
     op: Op,
     operator: Specialized,
     given: list[Argument],

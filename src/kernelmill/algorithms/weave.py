@@ -22,6 +22,7 @@ from kernelmill.dtypes import (
     StructType,
     TupleType,
     bfloat16,
+    bool_,
     float32,
     int64,
 )
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = [
     "NOWHERE",
     "Apply",
+    "Choose",
     "Clip",
     "Count",
     "Element",
@@ -173,6 +175,15 @@ class Pack:
 
 
 @dataclass(frozen=True, slots=True)
+class Choose:
+    """One value where `test` is true, else another one of the same type."""
+
+    test: Node
+    then: Node
+    orelse: Node
+
+
+@dataclass(frozen=True, slots=True)
 class Stored:
     """A value in the type in which it is stored."""
 
@@ -190,7 +201,7 @@ class Part:
 
 Node: TypeAlias = (
     "Leaf | Input | Number | Value | Index | Count | Clip | Element | Place | Shuffled | Apply"
-    " | Pack | Stored | Part"
+    " | Pack | Choose | Stored | Part"
 )
 
 
@@ -356,6 +367,13 @@ def _pack(weaver: _Weaver, node: Pack) -> ir.Expr:
     return FunctionBuilder.make_struct(node.type, items)
 
 
+def _choose(weaver: _Weaver, node: Choose) -> ir.Expr:
+    test = weaver.expression(node.test)
+    then, orelse = weaver.expression(node.then), weaver.expression(node.orelse)
+    truth = test if test.type == bool_ else FunctionBuilder.apply("truth", test)
+    return ir.Select(truth, then, orelse, then.type)
+
+
 def _part(weaver: _Weaver, node: Part) -> ir.Expr:
     of = weaver.expression(node.of)
     if isinstance(of.type, TupleType):
@@ -395,6 +413,7 @@ _MAKERS: Final[dict[type, Callable[[_Weaver, Any], ir.Expr]]] = {  # Any: the no
     Shuffled: _shuffled,
     Apply: _apply,
     Pack: _pack,
+    Choose: _choose,
     Stored: lambda weaver, node: as_stored(weaver.expression(node.of), node.type),
     Part: _part,
 }

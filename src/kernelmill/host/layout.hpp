@@ -14,7 +14,7 @@ enum Pattern : int {
   strided,     // by the stride of the call
   transposed,  // by the stride of the call, while the dimension before is the contiguous one
                // (transform only)
-  index,       // nothing is read: the address is the value, which grows by one
+  index,       // nothing is read: the address is the value, which grows by the stride
   address,     // likewise, and does not move
   placed,      // written where the result says, as an offset behind the address
 };
@@ -76,11 +76,11 @@ template <class A> struct reader<A, broadcast> {
 };
 
 template <class A> struct reader<A, index> {
-  i64 first;
-  KM_INL reader(const char* p, i64) : first((i64)(uptr)p) {}
-  KM_INL reader ahead(i64 n) const { return reader((const char*)(uptr)(first + n), 1); }
+  i64 first, stride;
+  KM_INL reader(const char* p, i64 s) : first((i64)(uptr)p), stride(s) {}
+  KM_INL reader ahead(i64 n) const { return reader((const char*)(uptr)(first + n * stride), stride); }
   KM_INL void prefetch(i64, i64) const {}
-  KM_INL typename A::type operator[](i64 i) const { return first + i; }
+  KM_INL typename A::type operator[](i64 i) const { return first + i * stride; }
 };
 template <class A> struct reader<A, address> {
   i64 value;

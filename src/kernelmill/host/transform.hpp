@@ -67,7 +67,7 @@ template <class Op, class... I, class... O> struct transform<Op, in<I...>, out<O
   template <class Plain, int... K, int... J>
   static KM_HOT void near_by(const Plain& op, i64 n, char* const* p, const i64* s, indices<K...>,
                              indices<J...> each) {
-    sweep(op, n, each, writer<O>(p[inputs + J], s[inputs + J])..., reader<near_arg<I>>(p[K], 0)...);
+    sweep(op, n, each, writer<O>(p[inputs + J], s[inputs + J])..., reader<near_arg<I>>(p[K], 1)...);
   }
   template <class Plain> static KM_INL void row(const Plain& op, i64 n, char* const* p, const i64* s) {
     if constexpr (scattered == 0) {
@@ -101,7 +101,7 @@ template <class Op, class... I, class... O> struct transform<Op, in<I...>, out<O
   static KM_HOT u32 guarded_near_by(const Near& near, i64 n, char* const* p, char* const* to,
                                     indices<K...>, indices<J...> each) {
     return guarded_sweep(near, n, each, writer<arg<typename O::type, contiguous>>(to[J], O::size)...,
-                         reader<near_arg<I>>(p[K], 0)...);
+                         reader<near_arg<I>>(p[K], 1)...);
   }
   template <class A> static KM_INL void put(char* to, i64 stride, const char* from, i64 n) {
     if constexpr (A::pattern == placed)
