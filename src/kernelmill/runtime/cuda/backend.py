@@ -171,7 +171,7 @@ class CudaBackend:
 
 def _stream(arrays: Sequence[DeviceView], number: int) -> StreamHandle:
     """Return the stream to launch on: the one that CuPy works on for its arrays, else torch's."""
-    first = arrays[0]
+    first = next((a for a in arrays if a.ptr), arrays[0])
     if first.maker == "cupy" and first.producer is not None:
         return StreamHandle(first.producer)
     return as_stream(None, number)

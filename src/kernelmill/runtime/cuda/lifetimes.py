@@ -39,7 +39,7 @@ def hold(views: Sequence[DeviceView], stream: StreamHandle) -> None:
     for view in views:
         if view.maker == "torch":
             _record_stream(view, stream)
-        elif not _is_on(view.owner, stream):
+        elif view.ptr and not _is_on(view.owner, stream):  # an index is no memory
             others.append(view.owner)
     if others and not is_capturing(stream):
         cuda = api()

@@ -97,7 +97,7 @@ class EmulatorBackend:
         given = [
             (Given(_called(i, view), view), layout.pointers_at + 8 * i)
             for i, view in enumerate(launch.views)
-            if i not in kernel.source.by_value
+            if i not in kernel.source.by_value and view.ptr  # an index is no memory
         ]
         given += [
             (Given(name, view), layout.extra_at + 8 * i)
