@@ -7,12 +7,12 @@ import json
 
 import pytest
 
-from kernelmill.errors import LockError, PackageError, ResolutionError
+from kernelmill.errors import LockError, PackageError, RegistryError, ResolutionError
 from kernelmill.package.dependencies import read_dependencies
 from kernelmill.package.lock import read_lock
 from kernelmill.package.lock_hf import read_hf_lock
 from kernelmill.package.lock_make import check_lock, make_lock, write_lock
-from kernelmill.package.registry import Add
+from kernelmill.package.registry import Add, File
 from kernelmill.package.registry_files import FilesRegistry
 from kernelmill.package.shelf import open_shelf
 from published_kernels import UNIVERSAL, Counted, new_registry, release, variant_files
@@ -290,3 +290,70 @@ def test_a_hundred_dependencies_take_few_requests(project):
     made = make_lock(registry, read_dependencies(project))
     assert len(made.lock.kernels) == 100
     assert registry.asked == {"read": 200, "refs": 100, "files": 100}
+
+
+# ----------------------------------------------------------------------------- what fails on the way
+
+
+def test_a_registry_that_fails_leaves_the_lock_as_it_was(locked, registry):
+    before = (locked / "kernelmill.lock").read_bytes(), (locked / "kernels.lock").read_bytes()
+    release(registry, "org/top", "1.0.0", index=False, semantic=False, salt="!")
+    for method in ("refs", "files", "read"):
+
+        class Failing:
+            def __getattr__(self, name, method=method):
+                if name != method:
+                    return getattr(registry, name)
+
+                def fail(*args, **options):
+                    raise RegistryError("503")
+
+                return fail
+
+        with pytest.raises(RegistryError, match="503"):
+            lock(Failing(), locked)
+    after = (locked / "kernelmill.lock").read_bytes(), (locked / "kernels.lock").read_bytes()
+    assert after == before
+
+
+def test_a_full_disk_leaves_the_lock_as_it_was(locked, registry, monkeypatch):
+    before = (locked / "kernelmill.lock").read_bytes()
+    release(registry, "org/top", "1.0.0", index=False, semantic=False, salt="!")
+    made = make_lock(registry, read_dependencies(locked))
+
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.replace", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_lock(locked, made)
+    monkeypatch.undo()
+    assert (locked / "kernelmill.lock").read_bytes() == before
+    assert sorted(p.name for p in locked.iterdir()) == [
+        "kernelmill.lock", "kernels.lock", "pyproject.toml",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("build/torch-cpu/../../evil", "the path"),
+        ("build/torch-cpu/metadata.json", "no JSON|is not JSON"),
+    ],
+)
+def test_hostile_repositories(registry, project, path, text):
+    release(registry, "org/top", "1.0.0", index=False, variants=("torch-cpu",))
+    ask(project, THEIRS)
+
+    class Hostile:
+        def __getattr__(self, name):
+            return getattr(registry, name)
+
+        def read(self, repo_id, commit, name, **options):
+            return b"{" if name == path else registry.read(repo_id, commit, name, **options)
+
+        def files(self, repo_id, commit):
+            return (*registry.files(repo_id, commit), File(path, 1, "0" * 40))
+
+    with pytest.raises(PackageError, match=text):
+        lock(Hostile(), project)

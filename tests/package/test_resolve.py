@@ -9,7 +9,7 @@ import pytest
 
 from kernelmill.errors import NotPublishedError, ResolutionError
 from kernelmill.package.index import KernelNeed
-from kernelmill.package.resolve import resolve
+from kernelmill.package.resolve import MOST_WAYS, Step, chains_to, resolve
 from kernelmill.package.wanted import Wanted, parse_version
 from published_kernels import Counted, new_registry, release
 
@@ -190,3 +190,41 @@ def test_random_worlds_against_brute_force(seed, tmp_path):
         assert not fits
         return
     assert any(all(pick[repo] == version for repo, version in found.items()) for pick in fits)
+
+
+def test_deep_chains_and_nets_of_diamonds(tmp_path):
+    registry = new_registry("memory://deep-chains")
+    for n in range(120):
+        release(registry, f"org/d{n}", "1.0.0", ranged=[(f"org/d{n + 1}", ">=1")])
+    release(registry, "org/d120", "1.0.0")
+    assert len(resolve(registry, [need("org/d0", 1)]).pins) == 121
+    roots, edges = {"n0a": Step("", need("org/n0a", 1))}, {}
+    for level in range(40):
+        for side in "ab":
+            edges[f"n{level}{side}"] = {
+                f"n{level + 1}{to}": Step("", need(f"org/n{level + 1}{to}", 1)) for to in "ab"
+            }
+    assert len(chains_to("n4b", roots, edges)) == 8
+    assert len(chains_to("n9b", roots, edges)) == MOST_WAYS
+    assert chains_to("n40a", roots, edges) == ()  # too far to be shown, and no hang
+
+
+def test_a_search_without_end_ends(registry, monkeypatch):
+    monkeypatch.setattr("kernelmill.package.resolve.MOST_ROUNDS", 1)
+    release(registry, "org/c", "1.0.0")
+    release(registry, "org/a", "1.0.0", ranged=[("org/c", ">=1")])
+    with pytest.raises(ResolutionError) as caught:
+        resolve(registry, [need("org/a", 1)])
+    assert str(caught.value) == (
+        "no set of versions was found in 1 rounds\n\nhint: narrow the ranges in pyproject.toml"
+    )
+
+
+def test_a_branch_without_an_index_is_looked_at_once(tmp_path):
+    registry = Counted(new_registry(tmp_path / "registry"))
+    for major in (1, 2, 3):
+        release(registry, "org/a", f"{major}.0.0", index=False, tag=f"v{major}.0.0")
+        release(registry, "org/a", f"{major}.1.0", index=False)
+    registry.asked.clear()
+    assert chosen(resolve(registry, [need("org/a", ">=1,<3")])) == {"org/a": "2.1.0"}
+    assert registry.asked == {"read": 4, "refs": 1, "files": 3}

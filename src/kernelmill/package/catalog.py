@@ -106,25 +106,24 @@ class Catalog:
 
     def admits(self, need: KernelNeed, one: Published) -> bool:
         """Whether a version is what is asked for; a revision is told by its commit."""
-        if need.wanted.revision:
-            return self.commit(need.repo_id, need.wanted.revision) == one.commit
-        if need.wanted.integer is None:
-            one = self.described(need.repo_id, one)
-        return need.wanted.admits(one.version)
+        return self._fits(need.repo_id, one, [need.wanted])
 
     def candidates(
         self, repo_id: str, wanted: Sequence[Wanted], slot: str
     ) -> tuple[Published, ...]:
         """Return the versions that meet all of `wanted`: the preferred one, then newest first."""
-        revisions = [w.revision for w in wanted if w.revision]
+        revisions = [what.revision for what in wanted if what.revision]
         found = self._at(repo_id, revisions[0]) if revisions else self.versions(repo_id)
-        found = tuple(one for one in found if self._fits(repo_id, one, wanted))
-        if not revisions and any(w.integer is None for w in wanted):
-            # Exact numbers are known now, and an unknown head may not be the newest.
-            exact = (self.described(repo_id, one) for one in found)
+        if any(what.integer is None and not what.revision for what in wanted):
+            # A branch whose exact version is unknown may be in a range or not, newest or not.
+            exact = each(lambda one: self._exact(repo_id, one), found)
             found = tuple(sorted(exact, key=lambda one: one.version, reverse=True))
+        found = tuple(one for one in found if self._fits(repo_id, one, wanted))
         kept = self.preferred.get(slot)
         return tuple(sorted(found, key=lambda one: one.commit != kept))
+
+    def _exact(self, repo_id: str, one: Published) -> Published:
+        return one if one.exact else self.described(repo_id, one)
 
     def _fits(self, repo_id: str, one: Published, wanted: Sequence[Wanted]) -> bool:
         for what in wanted:
@@ -132,7 +131,7 @@ class Catalog:
                 if self.commit(repo_id, what.revision) != one.commit:
                     return False
                 continue
-            seen = one if what.integer is not None else self.described(repo_id, one)
+            seen = one if what.integer is not None else self._exact(repo_id, one)
             if not what.admits(seen.version):
                 return False
         return True

@@ -123,6 +123,12 @@ def parse_lock(text: str | bytes, place: str) -> Lock | HfLock:
     LockError
         It is neither.
     """
+    return _parse(text, place)
+
+
+@functools.lru_cache(maxsize=8)
+def _parse(text: str | bytes, place: str) -> Lock | HfLock:
+    """Read a text once: a program loads several kernels of one lock."""
     first = text.lstrip()[:1]
     if first in {"[", b"["}:
         return HfLock.parse(text, place=place)

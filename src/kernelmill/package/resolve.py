@@ -26,6 +26,7 @@ __all__ = ["PROJECT", "Pin", "Resolution", "Step", "chains_to", "resolve"]
 
 PROJECT: Final = "the project"
 MOST_ROUNDS: Final = 20_000
+MOST_WAYS: Final = 20
 _MOST_CHAINS: Final = 6
 
 
@@ -359,7 +360,7 @@ def _chain(asked: _Asked, by: _Kernel | None, trail: _Trail) -> str:
 def chains_to(
     target: str, roots: Mapping[str, Step], edges: Mapping[str, Mapping[str, Step]]
 ) -> tuple[tuple[Step, ...], ...]:
-    """Return the ways from the project to a kernel or a Python distribution, the shortest first.
+    """Return ways from the project to a kernel or a Python distribution, the shortest 20 first.
 
     Parameters
     ----------
@@ -374,7 +375,9 @@ def chains_to(
     waiting: deque[tuple[str, tuple[Step, ...]]] = deque(
         (slot, (step,)) for slot, step in sorted(roots.items())
     )
-    while waiting and len(found) < MOST_ROUNDS:
+    for _ in range(MOST_ROUNDS):  # a net of diamonds has more ways than anybody reads
+        if not waiting or len(found) == MOST_WAYS:
+            break
         slot, path = waiting.popleft()
         if slot == target:
             found.append(path)

@@ -423,7 +423,7 @@ def _admitted(
     """Return the versions that are asked for; where only an integer is known, look closer."""
 
     def look(one: Published) -> Published:
-        return describe(registry, repo_id, one)
+        return one if one.exact else describe(registry, repo_id, one)
 
     if wanted.integer is None:
         found = _ordered(each(look, found))
