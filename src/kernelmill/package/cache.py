@@ -189,15 +189,10 @@ class HubCache:
             _write(place, json.dumps(body, indent=1).encode())
         return known
 
-    def has_file(self, repo_id: str, commit: str, file: File) -> bool:
-        """Return whether a snapshot has a file, as a link to its content."""
-        place = f"{self.snapshot(repo_id, commit)}/{file.path}"
-        try:
-            target = os.readlink(place)  # noqa: PTH115 - once a file
-            found = os.stat(place)  # noqa: PTH116 - quick, and it follows the link
-        except OSError:
-            return False
-        return found.st_size == file.size and target.endswith(f"/blobs/{file.key}")
+    def missing(self, repo_id: str, commit: str, files: Iterable[File]) -> list[File]:
+        """Return the files that a snapshot does not have as links to their contents."""
+        base = str(self.snapshot(repo_id, commit))
+        return [file for file in files if not _is_linked(base, file)]
 
     def fetch_file(
         self, repo_id: str, commit: str, file: File, registries: Iterable[Registry]
@@ -294,6 +289,16 @@ def _has(blob: Path, size: int) -> bool:
         return os.stat(blob).st_size == size  # noqa: PTH116 - quick
     except (FileNotFoundError, NotADirectoryError):
         return False
+
+
+def _is_linked(base: str, file: File) -> bool:
+    place = f"{base}/{file.path}"
+    try:
+        target = os.readlink(place)  # noqa: PTH115 - once a file
+        found = os.stat(place)  # noqa: PTH116 - quick, and it follows the link
+    except OSError:
+        return False
+    return found.st_size == file.size and target.endswith(f"/blobs/{file.key}")
 
 
 def _link(blob: Path, place: Path) -> None:

@@ -304,7 +304,7 @@ class Shelves:
         self, located: Located, files: Sequence[File], sources: Iterable[Registry]
     ) -> None:
         total = sum(file.size for file in files)
-        missing = [f for f in files if not self.cache.has_file(located.repo_id, located.commit, f)]
+        missing = self.cache.missing(located.repo_id, located.commit, files)
         done = total - sum(file.size for file in missing)
         fetch = functools.partial(
             self.cache.fetch_file, located.repo_id, located.commit, registries=sources
