@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from kernelmill.cli_parts import JSON, Verb, print_json, print_lines, table_lines
+from kernelmill.cli_parts import JSON, Verb, help_alone, print_json, print_lines, table_lines
 
 __all__ = ["VERBS"]
 
@@ -271,4 +271,46 @@ def _bench_row(result: Result) -> Sequence[str]:
     return (result.file, result.benchmark, *times, difference)
 
 
-VERBS: Final[tuple[click.Command, ...]] = (new, migrate, clean, check, test, bench)
+# ----------------------------------------------------------------------------- kernelmill generate
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def generate(context: click.Context) -> None:
+    """Write files for other build systems."""
+    help_alone(context)
+
+
+@generate.command(cls=Verb)
+@PROJECT
+@click.option("--variant", default="", help="Which one; this machine's unless it is named.")
+def cmake(*, project: str, variant: str) -> None:
+    """Write CMakeLists.txt, setup.py and what they need for one variant, and compile_commands.json.
+
+    CMake then builds a variant that loads like any other; it is for work with editors and
+    debuggers: symbols are not pinned to old systems, and the files have no digest.
+    """
+    from pathlib import Path
+
+    from kernelmill.errors import PackageError
+    from kernelmill.package.generate_cmake import generate as make
+    from kernelmill.package.matrix import entries, machine_entries, read_project
+
+    found = read_project(Path(project))
+    everything = entries(found)
+    chosen = (
+        [e for e in everything if str(e.variant) == variant] if variant else machine_entries(found)
+    )
+    if not chosen:
+        names = "\n".join(f"  {entry.variant}" for entry in everything)
+        raise PackageError(
+            f"there is no variant {variant or 'for this machine'}; there are\n{names}"
+        )
+    for made in make(found, chosen[0]):
+        if made.kept:
+            click.echo(f"warning: {made.path} was kept: {made.kept}", err=True)
+        else:
+            click.echo(str(made.path))
+
+
+VERBS: Final[tuple[click.Command, ...]] = (new, migrate, clean, check, test, bench, generate)

@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["GENERATED", "Made", "made_files", "remove"]
+__all__ = ["FOLDER", "GENERATED", "Made", "made_files", "remove"]
 
 # The first line of every file that `kernelmill generate` writes holds this.
 GENERATED: Final = "made by `kernelmill generate"
-_GENERATED_NAMES: Final = ("CMakeLists.txt", "setup.py", "pyproject.cmake.toml")
+_GENERATED_NAMES: Final = ("CMakeLists.txt", "setup.py", "pyproject.toml")
+FOLDER: Final = "cmake-kernelmill"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +59,11 @@ def _generated(root: Path) -> Iterator[Made]:
         if not path.is_file():
             continue
         with path.open(encoding="utf-8", errors="replace") as file:
-            ours = GENERATED in file.readline()
-        yield Made(path, "" if ours else "kernelmill did not write it")
-    commands = root / "compile_commands.json"
-    if commands.is_file():
-        yield Made(commands)
+            if GENERATED in file.readline():
+                yield Made(path)
+    for name in (FOLDER, "compile_commands.json"):
+        if (root / name).exists():
+            yield Made(root / name)
 
 
 def remove(made: Made) -> None:
