@@ -8,10 +8,15 @@ from types import SimpleNamespace
 import pytest
 
 from hub_clients import clean, served  # noqa: F401 - fixtures
+from kernel_packages import write_project
+from kernelmill import hub as our_hub
+from kernelmill.config import override
 from kernelmill.package.dependencies import read_dependencies
 from kernelmill.package.lock_make import make_lock, write_lock
+from kernelmill.package.push import plan_push, push
 from kernelmill.package.registry_hub import HubRegistry
 from kernelmill.package.serve import Server
+from kernelmill.package.versions import survey
 from published_kernels import new_registry, release
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use .content=:DeprecationWarning")
@@ -83,3 +88,26 @@ def test_a_hundred_dependencies_are_locked_in_five_seconds(clean, tmp_path):  # 
             seconds.append(time.perf_counter() - start)
     assert len(made.lock.kernels) == 100
     assert min(seconds) <= 5
+
+
+def test_from_push_to_lock_to_both_clients(served, tmp_path):  # noqa: F811
+    """Two versions pushed by us; the index names both, the lock takes one, both clients load it."""
+    hub = HubRegistry(served.endpoint)
+    commits = {}
+    for version in ("1.0.0", "1.1.0"):
+        root = write_project(tmp_path / version, semantic=version, license="MIT")
+        commits[version] = push(plan_push(root, "org/twice", hub), hub).commit
+    served.log.requests.clear()
+    found = survey(hub, "org/twice")
+    assert len(served.log.requests) == 1
+    assert {str(one.published): one.published.commit for one in found} == commits
+    text = '[tool.kernelmill.dependencies]\n"org/twice" = "<1.1"\n'
+    place = make(tmp_path / "project", text)
+    write_lock(place, make_lock(hub, read_dependencies(place)))
+    with override(hub_endpoint=served.endpoint, hub_cache=tmp_path / "our-cache"):
+        ours = our_hub.get_locked_kernel("org/twice", lockfile=place / "kernelmill.lock")
+        assert our_hub.load_kernel("org/twice", lockfile=place / "kernels.lock") is ours
+        newest = our_hub.get_kernel("org/twice", version=1)
+    theirs = kernels.get_locked_kernel("org/twice", lockfile=place / "kernels.lock")
+    assert (ours.VERSION, theirs.VERSION, newest.VERSION) == ("1.0.0", "1.0.0", "1.1.0")
+    assert ours.twice(21) == theirs.twice(21) == 42
