@@ -83,7 +83,6 @@ def plan(
     }
     words["kernels"] = _kernels(framework, chosen, words)
     words["rows"] = _rows(framework, chosen, python)
-    words["call"] = _text(f"call.{_side(framework)}.py", words).rstrip("\n")
     files = _files(framework, chosen, python, words)
     return Plan(name, tuple(sorted(files.items())))
 
@@ -155,7 +154,7 @@ def _files(
         "README.md": "readme.md",
         ".gitignore": "gitignore",
         ".github/workflows/kernel.yml": "workflow.yml",
-        "sanity.py": "sanity.py",
+        "sanity.py": f"sanity.{side}.py",
         f"{folder}/{python}/__init__.py": f"init.{init}.py",
         f"benchmarks/benchmark_{python}.py": f"benchmark.{side}.py",
     }
