@@ -411,7 +411,8 @@ def _built(work: _Work) -> tuple[Built, Grid | None, int]:
     seeded = (len(work.seed.scalars), work.seed.part is not None)
     at = work.seed.operand.view.dtype if work.seed.operand is not None else None
     access = (work.access(0), work.access(1))
-    how = None if placed is None else (placed.way, placed.ring)
+    columns = placed is None and work.loops.units > 1 and "strided" in access
+    how = columns if placed is None else (placed.way, placed.ring)
     key = (combine, fold.op.name, taken, made, access, seeded, at, work.request.exclusive, how)
 
     def source() -> KernelSource:
@@ -431,7 +432,7 @@ def _built(work: _Work) -> tuple[Built, Grid | None, int]:
         )
         name = f"{work.request.name} {fold.op.name} ({taken} {access[0]}, {made} {access[1]})"
         if placed is None:
-            return host_scan_source(name, parts)
+            return host_scan_source(name, parts, columns=columns)
         return cuda_scan_source(name, parts, placed.way, placed.ring)
 
     built = build(

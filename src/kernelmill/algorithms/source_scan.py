@@ -109,13 +109,16 @@ class ScanText:
         return self.result_operand + (3 if reduces else 1)
 
 
-def host_scan_source(name: str, parts: ScanText) -> KernelSource:
-    """Return the text of a scan on the host."""
+def host_scan_source(name: str, parts: ScanText, *, columns: bool = False) -> KernelSource:
+    """Return the text of a scan on the host; of several sequences side by side as `columns`."""
     writer = _Writer(parts, HOST)
     structs = writer.structs()
     none = "if (c.length == 0) return Sink::none(c);\n  " if writer.reduces else ""
-    launch = f"const km::ScanCall c(call);\n  {none}km::scan<Scan, Feed, Sink>::run(c, Scan(c));"
-    return assemble(name, writer.files("scan.hpp"), writer.printed, launch, structs)
+    loops, file = "km::scan", "scan.hpp"
+    if columns:
+        loops, file = "km::scan_columns", "scan_columns.hpp"
+    launch = f"const km::ScanCall c(call);\n  {none}{loops}<Scan, Feed, Sink>::run(c, Scan(c));"
+    return assemble(name, writer.files(file), writer.printed, launch, structs)
 
 
 def cuda_scan_source(name: str, parts: ScanText, way: Way, ring: RingPolicy | None) -> KernelSource:

@@ -138,15 +138,10 @@ template <class S, class Feed, class Sink> struct scan {
 
   // ---- one row -----------------------------------------------------------------------------------
 
-  static KM_INL void read(const Feed& from, i64 first, i64 end, Row& x) {
-    if (first + row <= end) {
-      KM_IVDEP
-      for (int l = 0; l < lanes; l++)
-        for (int v = 0; v < V; v++) x.item[v][l] = from(first + l * V + v);
-    } else {  // behind the end the last element stands again: it reaches no result
-      for (int l = 0; l < lanes; l++)
-        for (int v = 0; v < V; v++) x.item[v][l] = from(smaller(first + l * V + v, end - 1));
-    }
+  static KM_INL void read(const Feed& from, i64 first, Row& x) {
+    KM_IVDEP
+    for (int l = 0; l < lanes; l++)
+      for (int v = 0; v < V; v++) x.item[v][l] = from(first + l * V + v);
   }
   static KM_INL void combine_runs(const S& s, Row& x) {
     if constexpr (S::exclusive)
@@ -218,28 +213,54 @@ template <class S, class Feed, class Sink> struct scan {
   static KM_INL stored result(const S& s, const Row& x, int l, int v) {
     return s.finish(x.item[v][l], S::exclusive ? x.heads[S::exclusive ? v : 0][l] : false);
   }
-  static KM_INL void write(const S& s, const Row& x, const Sink& to, i64 first, i64 end, Stage* out) {
-    if (first + row <= end) {
-      if constexpr (Sink::contiguous) {
-        char* at = to.at(first);
-        if constexpr (streams)
-          if (out) {
-            at = out->open(at);
-            out->fill += row * (i64)sizeof(stored);
-          }
-        KM_IVDEP
-        for (int l = 0; l < lanes; l++)
-          for (int v = 0; v < V; v++)
-            element<stored>::store(at + (l * V + v) * (i64)sizeof(stored), result(s, x, l, v));
-      } else {
-        for (int l = 0; l < lanes; l++)
-          for (int v = 0; v < V; v++) to(first + l * V + v, result(s, x, l, v));
-      }
-    } else {
+  static KM_INL void write(const S& s, const Row& x, const Sink& to, i64 first, Stage* out) {
+    if constexpr (Sink::contiguous) {
+      char* at = to.at(first);
+      if constexpr (streams)
+        if (out) {
+          at = out->open(at);
+          out->fill += row * (i64)sizeof(stored);
+        }
+      KM_IVDEP
       for (int l = 0; l < lanes; l++)
         for (int v = 0; v < V; v++)
-          if (first + l * V + v < end) to(first + l * V + v, result(s, x, l, v));
+          element<stored>::store(at + (l * V + v) * (i64)sizeof(stored), result(s, x, l, v));
+    } else {
+      for (int l = 0; l < lanes; l++)
+        for (int v = 0; v < V; v++) to(first + l * V + v, result(s, x, l, v));
     }
+  }
+
+  // A row that ends early, element by element.
+  static KM_INL T short_row(const S& s, const Feed& from, const Sink& to, i64 first, int count, bool any,
+                            const T& before) {
+    T item[row], through[lanes];
+    u8 heads[S::exclusive ? row : 1];
+    const int filled = (count + V - 1) / V;
+    for (int i = 0; i < count; i++) {
+      item[i] = from(first + i);
+      if constexpr (S::exclusive) heads[i] = S::begins(item[i]);
+      if (i % V) item[i] = s.op(item[i - 1], item[i]);
+      through[i / V] = item[i];
+    }
+    for (int d = 1; d < filled; d *= 2)
+      for (int l = filled - 1; l >= d; l--) through[l] = s.op(through[l - d], through[l]);
+    for (int l = filled - 1; l >= 0; l--) {
+      const bool has = any || l > 0;
+      T left = before;
+      if (l > 0) left = any ? s.op(before, through[l - 1]) : through[l - 1];
+      for (int i = smaller(count, (l + 1) * V) - 1; i >= l * V; i--) {
+        T made = item[i];
+        if constexpr (S::exclusive) {
+          if (i % V == 0) made = left;
+          else made = has ? s.op(left, item[i - 1]) : item[i - 1];
+        } else if (has) {
+          made = s.op(left, item[i]);
+        }
+        to(first + i, s.finish(made, S::exclusive ? heads[S::exclusive ? i : 0] : false));
+      }
+    }
+    return through[filled - 1];
   }
 
   // ---- one row in registers ------------------------------------------------------------------------
@@ -308,12 +329,13 @@ template <class S, class Feed, class Sink> struct scan {
 
   static KM_INL T any_row(const S& s, const Feed& from, const Sink& to, i64 first, i64 end, bool any,
                           const T& before, Stage* out, Row& x) {
-    read(from, first, end, x);
+    if (first + row > end) return short_row(s, from, to, first, (int)(end - first), any, before);
+    read(from, first, x);
     combine_runs(s, x);
     reach_all(s, x.through);
     const T through = x.through[lanes - 1];
     place(s, x, any, before);
-    write(s, x, to, first, end, out);
+    write(s, x, to, first, out);
     return through;
   }
   static KM_RARE T rare_row(const S& s, const Feed& from, const Sink& to, i64 first, i64 end, bool any,
@@ -336,7 +358,7 @@ template <class S, class Feed, class Sink> struct scan {
       if (has) past = w == 0 ? before : any ? s.op(before, inside) : inside;
       for (int r = 0; r < R && first < end; r++, first += row) {
         T through;
-        if constexpr (!S::vectors) through = any_row(s, from, to, first, end, has, past, out, x);
+        if constexpr (!S::vectors) through = any_row(s, from, to, first, end, has, has ? past : s.seed, out, x);
         else if (has && first + row <= end) through = scan_row(s, from, to, first, past, out);
         else through = rare_row(s, from, to, first, end, has, has ? past : s.seed, out);
         past = has ? s.op(past, through) : through;
@@ -356,7 +378,7 @@ template <class S, class Feed, class Sink> struct scan {
     T inside, total;
     for (int w = 0; w < S::warps; w++) {
       for (int r = 0; r < R; r++, first += row) {
-        read(from, first, first + row, x);
+        read(from, first, x);
         for (int v = 1; v < V; v++) {
           KM_IVDEP
           for (int l = 0; l < lanes; l++) x.item[0][l] = s.op(x.item[0][l], x.item[v][l]);
