@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from kernelmill import iterators as iterators
+    from kernelmill import testing as testing
     from kernelmill.algorithms.capabilities import capabilities
     from kernelmill.algorithms.extremes import argmax, argmin
     from kernelmill.algorithms.histogram import (
@@ -270,7 +271,7 @@ _HOMES: Final = {
     "kernelmill.structs": ("struct",),
 }
 # Modules of public names that are imported when they are first used.
-_MODULES: Final = ("iterators",)
+_MODULES: Final = ("iterators", "testing")
 _HOME_OF: Final = {name: module for module, names in _HOMES.items() for name in names}
 # Classes of cuda.core: not part of `*`, which must work where the extra is absent.
 _FROM_EXTRAS: Final = ("Buffer", "Event", "MemoryResource", "Stream")
