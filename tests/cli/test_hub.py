@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import signal
 import subprocess
@@ -77,8 +78,8 @@ def test_the_command_that_a_refusal_prints_lifts_it(served, tmp_path):  # noqa: 
     done = ok(*command[1:])
     assert done.stdout == f"{get_config().hub_config} now has a rule for stranger: level 1\n"
     assert hub.get_kernel("stranger/twice", version=1).twice(1) == 2
-    refused = invoke(*command[1:])
-    assert (refused.exit_code, "has a rule for 'stranger' already" in refused.stderr) == (1, True)
+    ok("trust", "stranger", "--registry", "hub", "--level", "2")
+    assert [(r.publisher, r.level) for r in read_policy().rules] == [("stranger", 2)]
 
 
 def test_keys_sign_and_rules_ask_for_them(served, tmp_path, monkeypatch):  # noqa: F811
@@ -107,6 +108,40 @@ def test_rules_go_to_a_project_when_asked(tmp_path, clean):  # noqa: F811
     assert read_policy().rules == ()
     bad = invoke("trust", "acme", "--level", "3")
     assert "names neither keys nor sigstore identities" in bad.stderr
+
+
+def test_a_rule_takes_the_place_of_the_one_before(tmp_path, clean):  # noqa: F811
+    place = get_config().hub_config
+    place.write_text(
+        '# mine\n[[trust]]  # first\npublisher = "acme"\nlevel = 3\nkeys = [\n'
+        f'  "ed25519:{"A" * 43}=",\n]\n\n[[registry]]\nname = "x"\nurl = "y"\n\n'
+        '[[trust]]\npublisher = "other"\n'
+    )
+    ok("trust", "acme", "--level", "2")
+    assert place.read_text() == (
+        '# mine\n[[registry]]\nname = "x"\nurl = "y"\n\n[[trust]]\npublisher = "other"\n\n'
+        '[[trust]]\npublisher = "acme"\nlevel = 2\n'
+    )
+    place.write_text('trust = [{ publisher = "acme", level = 1 }]\n')
+    assert "is not written as [[trust]]" in invoke("trust", "acme", "--level", "2").stderr
+
+
+def test_a_bar_is_drawn_on_a_terminal_and_nowhere_else(monkeypatch):
+    from kernelmill import cli_hub
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    for quiet, terminal in ((False, True), (True, True), (False, False)):
+        shown = Terminal() if terminal else io.StringIO()
+        monkeypatch.setattr(sys, "stderr", shown)
+        with cli_hub._Bar(quiet=quiet) as progress:
+            for done in (10, 60, 100):
+                progress(done, 100)
+        drawn = terminal and not quiet
+        assert ("downloading 100 B" in shown.getvalue()) is drawn
+        assert ("100%" in shown.getvalue()) is drawn
 
 
 def test_a_trial_import_survives_what_the_kernel_does(tmp_path, clean):  # noqa: F811

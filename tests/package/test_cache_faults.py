@@ -205,6 +205,24 @@ def test_what_a_killed_process_left_is_gone_on_from(served, there, tmp_path, hav
     assert cache.fetch_file("org/twice", there, big, [registry]).read_bytes() == BIG
 
 
+def test_an_answer_that_does_not_come_is_given_up(served, there, tmp_path, monkeypatch):  # noqa: F811
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.1)
+    stop = threading.Event()
+    served.faults[f"/resolve/{there}/build/torch-universal/big.bin"] = lambda _, a: (
+        stop.wait(20) and a
+    )
+    begun = time.monotonic()
+    try:
+        with pytest.raises(RegistryError, match="cannot be reached or broke off: ReadTimeout"):
+            get()
+    finally:
+        stop.set()
+    assert time.monotonic() - begun < 15
+    nothing_wrong_is_kept(tmp_path)
+
+
 def test_a_mirror_helps_out_and_cannot_lie(served, there, tmp_path):  # noqa: F811
     """Listings come from the registry; what mirrors send is compared with them."""
     cache = HubCache(tmp_path / "hf-cache")

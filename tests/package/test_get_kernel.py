@@ -103,6 +103,22 @@ def test_what_we_fetch_kernels_loads_offline(served, tmp_path, monkeypatch):  # 
     assert done.stdout.split() == ["8", "10"]
 
 
+def test_the_variables_of_the_hub_client_do_no_harm(served, tmp_path):  # noqa: F811
+    """Under HF_HUB_DISABLE_TELEMETRY, `kernels` 0.17.2 sends a header that its own library refuses."""
+    publish(served, write_project(tmp_path / "p"))
+    text = """
+    from kernelmill import hub
+    print(hub.get_kernel("org/twice", version=1).twice(4))
+    """
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "KERNELS_"))}
+    environment |= {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_ENDPOINT": served.endpoint}
+    environment |= {"HF_HOME": str(tmp_path / "home"), "KERNELMILL_HUB_CONFIG": str(tmp_path / "x")}
+    run = [sys.executable, "-c", textwrap.dedent(text)]
+    done = subprocess.run(run, env=environment, capture_output=True, text=True, timeout=120)
+    assert (done.stdout.strip(), done.returncode) == ("8", 0), done.stderr
+    assert list((tmp_path / "home/hub").glob("kernels--org--twice/refs/v1"))
+
+
 def test_what_kernels_fetched_we_load_offline(served, tmp_path):  # noqa: F811
     import kernels
 

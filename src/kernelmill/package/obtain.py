@@ -21,7 +21,7 @@ from kernelmill.package.cache import HubCache, Source
 from kernelmill.package.choice import choose, local_variant
 from kernelmill.package.digest import file_hash, git_blob_id, hash_variant
 from kernelmill.package.load import Candidate, Origin, load, read_candidate, verify_digest
-from kernelmill.package.metadata import FILE
+from kernelmill.package.metadata import FILE, read_metadata
 from kernelmill.package.policy import Policy, RegistrySettings, Rule, read_policy
 from kernelmill.package.registry import Ref, Refs, pick_commit
 from kernelmill.package.registry_open import open_mirrors, open_settings
@@ -214,7 +214,7 @@ class Shelves:
             for directory in sorted((self.cache.snapshot(repo_id, commit) / "build").glob("*")):
                 if not (directory / FILE).is_file():
                     continue
-                metadata = read_candidate(directory).metadata
+                metadata = read_metadata(directory)
                 version = parse_version(metadata.semantic_version or str(metadata.version))
                 if wanted.admits(version):
                     found.append((version, commit))

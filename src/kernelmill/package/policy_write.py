@@ -22,7 +22,7 @@ __all__ = ["add_rule"]
 def add_rule(rule: Rule, project: Path | None = None) -> Path:
     """Add a rule to the user's `hub.toml`, or to a project's `pyproject.toml`.
 
-    The file's other lines stay as they are.
+    A rule for the same publisher and registry is replaced; all other lines stay as they are.
 
     Parameters
     ----------
@@ -39,25 +39,44 @@ def add_rule(rule: Rule, project: Path | None = None) -> Path:
     Raises
     ------
     PackageError
-        The rule cannot be used, the file has one for the same publisher and registry already, or
-        cannot be read.
+        The rule cannot be used, or the file cannot be read.
     """
+    in_project = project is not None
     place = get_config().hub_config if project is None else project / "pyproject.toml"
     before = place.read_text(encoding="utf-8") if place.is_file() else ""
-    if project is not None and not before:
+    if in_project and not before:
         raise PackageError(f"there is no {place}")
     check_rule(_table(rule), "the rule")
-    for row in read_tables(place, "trust", in_project=project is not None):
-        if (row.get("publisher"), row.get("registry", "*")) == (rule.publisher, rule.registry):
-            raise PackageError(
-                f"{place} has a rule for {rule.publisher!r} already: {json.dumps(row)}",
-                hint="change it there",
-            )
-    head = "[[tool.kernelmill.trust]]" if project is not None else "[[trust]]"
+    head = "[[tool.kernelmill.trust]]" if in_project else "[[trust]]"
+    kept = _without(rule, before, head, read_tables(place, "trust", in_project=in_project), place)
     text = "\n".join([head, *_lines(rule)]) + "\n"
     place.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(place, f"{before.rstrip()}\n\n{text}" if before.strip() else text)
+    replace_file(place, f"{kept.rstrip()}\n\n{text}" if kept.strip() else text)
     return place
+
+
+def _without(
+    rule: Rule,
+    text: str,
+    head: str,
+    rows: list[dict[str, Any]],  # Any: TOML
+    place: Path,
+) -> str:
+    """Return the file without the tables about the same publisher and registry."""
+    same = [(row.get("publisher"), row.get("registry", "*")) for row in rows]
+    lines = text.splitlines(keepends=True)
+    heads = [n for n, line in enumerate(lines) if line.partition("#")[0].strip() == head]
+    if len(heads) != len(rows) and (rule.publisher, rule.registry) in same:
+        raise PackageError(
+            f"{place} has a rule for {rule.publisher!r} that is not written as {head}",
+            hint="change it there",
+        )
+    for begin, key in reversed(list(zip(heads, same, strict=False))):
+        if key == (rule.publisher, rule.registry):
+            rest = range(begin + 1, len(lines))
+            end = next((n for n in rest if lines[n].lstrip().startswith("[")), len(lines))
+            del lines[begin:end]
+    return "".join(lines)
 
 
 def _table(rule: Rule) -> dict[str, Any]:  # Any: what TOML holds
