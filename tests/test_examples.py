@@ -16,6 +16,7 @@ PRINTED = {
     "complex_numbers.py": "share of the frequency 0.3: 1.000\n",
     "grayscale.py": "451 x 300 pixels, first row ",
     "in_place.py": "neighbours added: [0 1 3 5 7 9]\n",
+    "lock_a_kernel.py": "version 1.1.0 says 42; an edited lock: kernels[0] (acme/twice) was changed",
     "mandelbrot.py": "@@@@",
     "running_return.py": "worst loss from a peak: 12.5%, 15.6%, 13.0%, 10.6%\n",
     "running_statistics.py": "count 1000000, mean 9999.99",
