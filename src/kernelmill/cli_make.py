@@ -44,6 +44,7 @@ _JOBS: Final[Callable[[Any], Any]] = click.option(
 @click.option("--locked", is_flag=True, help="Refuse another toolchain than toolchain.lock's.")
 @click.option("--update-lock", is_flag=True, help="Write toolchain.lock anew.")
 @click.option("--no-cache", is_flag=True, help="Compile everything.")
+@click.option("--precompiled", is_flag=True, help="Compile torch's headers once, for edits.")
 @click.option("--verbose", "-v", is_flag=True, help="Print every command and its output.")
 @_JOBS
 @JSON
@@ -92,6 +93,7 @@ def _build(project: Project, chosen: Sequence[Entry], how: dict[str, Any]) -> li
         archs=tuple(how["archs"]) or None,
         policy=policy,
         use_cache=not how["no_cache"],
+        precompiled=how["precompiled"],
     )
     with _progress(len(chosen)) as tell:
         return build(project, chosen, options, tell=tell)

@@ -29,6 +29,7 @@ HINT: Final = (
     "inside `#ifndef __CUDACC_RTC__`, or put an nvcc of that version on PATH"
 )
 HERE: Final = Path(__file__).parent
+_STUB_CHIP: Final = "80"
 _FILTERED: Final = re.compile(r"(__cudaLaunch\(.*), [0-9]+U\);")
 # Options of nvcc that NVRTC has too, or that change nothing there.
 _TAKEN: Final = re.compile(
@@ -84,7 +85,6 @@ def commands(
     assert cuda.host_tools is not None
     tools = cuda.host_tools.root
     stem = Path(source).stem
-    first = archs[0].sm
     at = {part: str(work / f"{stem}.{part}") for part in _BETWEEN}
     system = [word for path in cuda.system_include for word in ("-isystem", str(path))]
     includes = [*(f"-I{path}" for path in cuda.include), *system]
@@ -100,7 +100,8 @@ def commands(
     preprocess = [*host, "-E", "-x", "c++", "-D__CUDACC__", "-D__NVCC__", *flags, *includes]
     preprocess += [*versions, "-include", "cuda_runtime.h", "-m64"]
     listed = f"-D__CUDA_ARCH_LIST__={','.join(f'{arch.major}{arch.minor}0' for arch in archs)}"
-    chip = f"-D__CUDA_ARCH__={archs[0].major}{archs[0].minor}0"
+    # The stub is the same for each chip; this is one that the programs of CUDA 13 know.
+    chip = f"-D__CUDA_ARCH__={_STUB_CHIP}0"
     standard = next((f[5:] for f in flags if f.startswith("-std=")), "c++17")
     front = [
         f"--{standard}", "--static-host-stub", "--device-hidden-visibility", "--gnu_version=120200",
@@ -119,7 +120,7 @@ def commands(
         )),
         # Only its stub is used, which launches the kernels; its PTX is thrown away.
         Command((
-            str(tools / "nvvm" / "bin" / "cicc"), *front, "-arch", f"compute_{first}", "-m64",
+            str(tools / "nvvm" / "bin" / "cicc"), *front, "-arch", f"compute_{_STUB_CHIP}", "-m64",
             "--no-version-ident", "-ftz=0", "-prec_div=1", "-prec_sqrt=1", "-fmad=1",
             "--include_file_name", f"{stem}.fatbin.c", "-tused",
             "--module_id_file_name", at["module_id"], "--gen_c_file_name", at["cudafe1.c"],

@@ -7,20 +7,22 @@ with its checksum, and the tree with a digest that is known here or stands in `t
 
 from __future__ import annotations
 
-import importlib.util
 import platform
 import re
 import shutil
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kernelmill.errors import IntegrityError, ToolchainError
 from kernelmill.package.digest import hash_variant
-from kernelmill.package.pip_index import WheelFile, default_index
-from kernelmill.package.ranged_zip import NoRangesError, RangedZip
-from kernelmill.package.wheels import build_cache, extract_wheel, fetched, kept_tree
+from kernelmill.package.wheels import (
+    WheelFile,
+    build_cache,
+    extract_wheel,
+    fetched,
+    kept_tree,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -129,6 +131,8 @@ def headers_of(project: str, release: str) -> HeaderSet:
 
 
 def _newest(project: str, version_: str) -> str:
+    from kernelmill.package.pip_index import default_index  # noqa: PLC0415 - urllib: only to fetch
+
     pattern = re.compile(rf"{project}-({re.escape(version_)}\.\d+)-cp\d+-.*")
     names = (pattern.fullmatch(file.name) for file in default_index().files(project))
     found = {match[1] for match in names if match}
@@ -138,6 +142,8 @@ def _newest(project: str, version_: str) -> str:
 
 
 def _wheel(project: str, release: str) -> WheelFile:
+    from kernelmill.package.pip_index import default_index  # noqa: PLC0415 - urllib: only to fetch
+
     stem = f"{re.escape(project.replace('-', '_'))}-{re.escape(release)}"
     if project == "nvidia-cutlass":
         return default_index().find(project, rf"{stem}-py3-none-any\.whl")
@@ -152,6 +158,9 @@ def _wheel(project: str, release: str) -> WheelFile:
 
 def _fill(project: str, wheel: WheelFile, place: Path) -> str:
     """Write the headers of a wheel below `place`; return how they were read."""
+    from kernelmill.package.pip_index import default_index  # noqa: PLC0415 - urllib
+    from kernelmill.package.ranged_zip import NoRangesError, RangedZip  # noqa: PLC0415
+
     parts = _PARTS[project]
     remote = RangedZip(wheel.url, default_index().certificates)
     try:
@@ -174,11 +183,14 @@ def _installed(
     project: str, release: str, place: Path, error: ToolchainError
 ) -> tuple[WheelFile, str]:
     """Copy the headers of the installed package, where it is of that very release."""
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415
+    from importlib.util import find_spec  # noqa: PLC0415
+
     try:
         found = version(project)
     except PackageNotFoundError:
         raise error from None
-    spec = importlib.util.find_spec(_MODULES[project])
+    spec = find_spec(_MODULES[project])
     if found.partition("+")[0] != release or spec is None or spec.origin is None:
         raise error
     module = _MODULES[project]

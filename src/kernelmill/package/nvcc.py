@@ -20,8 +20,8 @@ from kernelmill.package.wheels import PINNED, unpacked
 from kernelmill.toolchain.memo import memo_key, recall, remember, stamp
 
 if TYPE_CHECKING:
-    from kernelmill.package.pip_index import WheelFile
     from kernelmill.package.release import Release
+    from kernelmill.package.wheels import WheelFile
 
 __all__ = ["ARCHITECTURES", "Cuda", "Route", "default_archs", "find_cuda", "served_versions"]
 

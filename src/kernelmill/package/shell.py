@@ -31,6 +31,14 @@ __all__ = ["Environment", "environment_of"]
 _DONE: Final = ".kernelmill-complete"
 _MAKE_SECONDS: Final = 120.0
 _INSTALL_SECONDS: Final = 3600.0
+_PROGRAM: Final = """\
+#!{python}
+import sys
+
+from kernelmill.cli import main
+
+sys.exit(main())
+"""
 _TOOLS: Final = ("numpy", "click", "pytest")
 
 
@@ -90,6 +98,9 @@ def _make(path: Path, project: Project, wanted: Sequence[str]) -> None:
     _must(install, _INSTALL_SECONDS, f"{' '.join(wanted)} were not installed")
     site = next((path / "lib").glob("python3*")) / "site-packages"
     _provide_kernelmill(site)
+    program = path / "bin" / "kernelmill"
+    program.write_text(_PROGRAM.format(python=python))
+    program.chmod(0o755)
     for file, data in hook_files(project.manifest.general.python_name, project.root).items():
         (site / file).write_bytes(data)
     (path / _DONE).touch()

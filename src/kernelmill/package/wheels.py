@@ -21,13 +21,12 @@ from kernelmill.cache.lock import Workspace, hold, sweep
 from kernelmill.config import get_config
 from kernelmill.errors import ToolchainError
 from kernelmill.package.digest import safe_path
-from kernelmill.package.pip_index import WheelFile, default_index, download
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-__all__ = ["PINNED", "Pin", "Tree", "build_cache", "kept_tree", "unpacked", "wheel_of"]
+__all__ = ["PINNED", "Pin", "Tree", "WheelFile", "build_cache", "kept_tree", "unpacked", "wheel_of"]
 
 _WAIT: Final = 1800.0  # seconds; another process may be fetching 230 MB on a slow line
 _FACTS: Final = "facts.json"
@@ -99,6 +98,15 @@ PINNED: Final[dict[str, tuple[Pin, ...]]] = {
 
 
 @dataclass(frozen=True, slots=True)
+class WheelFile:
+    """One file of a project on the index, with the sha256 that the index promises."""
+
+    name: str
+    url: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
 class Tree:
     """Unpacked files in the cache, and the wheels that they came from."""
 
@@ -119,6 +127,8 @@ def wheel_of(pin: Pin) -> WheelFile:
     ToolchainError
         The index cannot be asked, or has no such wheel with that hash.
     """
+    from kernelmill.package.pip_index import default_index  # noqa: PLC0415 - urllib: only to fetch
+
     machine = platform.machine()
     stem = re.escape(f"{pin.project.replace('-', '_')}-{pin.version}")
     name = rf"{stem}-py3-none-.*linux.*_{machine}\.whl"
@@ -201,6 +211,8 @@ def _make_tree(
 @contextmanager
 def fetched(wheel: WheelFile) -> Iterator[Path]:
     """Fetch a wheel into a temporary file that is gone at the end of the `with` block."""
+    from kernelmill.package.pip_index import default_index, download  # noqa: PLC0415 - urllib: only to fetch
+
     parent = build_cache() / "wheels"
     parent.mkdir(parents=True, exist_ok=True)
     with Workspace(parent, ".new-") as work:
