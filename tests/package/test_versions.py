@@ -148,3 +148,27 @@ def test_half_pushed_variants_count_as_the_version_that_all_have(registry):
     release(registry, REPO, "1.1.0", index=False, variants=("torch-cpu", "torch-cuda"))
     release(registry, REPO, "1.2.0", index=False, variants=("torch-cpu",))
     assert str(describe(registry, REPO, published(registry, REPO)[0])) == "1.1.0"
+
+
+@pytest.mark.parametrize("text", ["", "kind = 3", "[", "kind = 'redirect'", "kind = 'other'"])
+def test_a_repository_without_versions(registry, text):
+    registry.create(REPO)
+    registry.publish(REPO, "main", [Add("kernel-status.toml", text.encode())], message="x")
+    assert published(registry, REPO) == ()
+    with pytest.raises(NotPublishedError, match="has no version 1; published: none"):
+        newest(registry, REPO, Wanted.parse(1), system=CPU)
+
+
+def test_a_kernel_that_moved_is_said_and_not_followed(registry):
+    """`kernels` has code for this, and never calls it."""
+    release(registry, "evil/gray", "1.0.0")
+    registry.create(REPO)
+    status = b'kind = "redirect"\ndestination = "evil/gray"\nrevision = "v1"\n'
+    registry.publish(REPO, "main", [Add("kernel-status.toml", status)], message="moved")
+    for ask in (published, survey, lambda r, n: newest(r, n, Wanted.parse(1), system=CPU)):
+        with pytest.raises(NotPublishedError) as caught:
+            ask(registry, REPO)
+        assert str(caught.value) == (
+            "org/gray has no versions; its kernel-status.toml says that the kernel moved to "
+            "'evil/gray'\n\nhint: name that repository, if you trust its publisher"
+        )

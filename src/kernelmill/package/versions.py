@@ -8,6 +8,7 @@ verified is decided elsewhere.
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -49,6 +50,8 @@ __all__ = [
 ]
 
 BUILD: Final = "build"
+STATUS: Final = "kernel-status.toml"
+MOST_STATUS: Final = 1 << 16
 
 
 class Readable(Protocol):
@@ -141,9 +144,18 @@ def published(
     PackageError
         The index is there and cannot be used, or a tag names another version than its branch may.
     RegistryError
-        The registry is absent, or has no such repository.
+        The registry is absent, or has no such repository, or the kernel moved to another one.
     """
     check_repo_id(repo_id)
+    found = _published(registry, repo_id, index=index, refs=refs)
+    if not found:
+        _say_moved(registry, repo_id)
+    return found
+
+
+def _published(
+    registry: Reading, repo_id: str, *, index: bool, refs: bool
+) -> tuple[Published, ...]:
     if not index:
         return _of_refs(registry.refs(repo_id))
     if not refs:
@@ -154,6 +166,22 @@ def published(
         lambda: registry.refs(repo_id),
     )
     return _merge(_of_index(found) if found else (), _of_refs(heads), repo_id)
+
+
+def _say_moved(registry: Reading, repo_id: str) -> None:
+    """Refuse a repository that says where its kernel went; nobody is sent to others unasked."""
+    try:
+        text = registry.read(repo_id, "main", STATUS, limit=MOST_STATUS)
+        status = tomllib.loads(text.decode())
+    except (NotPublishedError, tomllib.TOMLDecodeError, UnicodeDecodeError):
+        return
+    destination = status.get("destination")
+    if status.get("kind") == "redirect" and isinstance(destination, str):
+        raise NotPublishedError(
+            f"{repo_id} has no versions; its {STATUS} says that the kernel moved to "
+            f"{destination[:200]!r}",
+            hint="name that repository, if you trust its publisher",
+        )
 
 
 def _index(registry: Reading, repo_id: str) -> Index | None:
