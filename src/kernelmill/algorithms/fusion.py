@@ -137,8 +137,8 @@ def fuse_inputs(
             if wrap is not None:
                 node = wrap(strand, node, storage(type_))
         called = transform.name if transform else "element"
+        given = _operands(strand)
         operator = nodes.weave(called, node, strand.params(), strand.operators, strand.types)
-    given = _operands(strand)
     return Fused(call, operator, strand.roots(given), given, [], None, (length,), rules)
 
 
