@@ -4,15 +4,19 @@ import pytest
 import relu
 import torch
 
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
+
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("shape", [(0,), (1,), (7,), (3, 5, 11), (1024,), (2, 4097)])
-def test_values(shape):
-    x = torch.randn(shape, generator=torch.Generator().manual_seed(1))
+def test_values(device, shape):
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(device)
     assert torch.equal(relu.relu(x), torch.relu(x))
 
 
-def test_nan_and_zeros():
-    x = torch.tensor([math.nan, -0.0, math.inf, -math.inf])
+@pytest.mark.parametrize("device", DEVICES)
+def test_nan_and_zeros(device):
+    x = torch.tensor([math.nan, -0.0, math.inf, -math.inf], device=device)
     found = relu.relu(x).tolist()
     assert math.isnan(found[0])
     assert found[1:] == [0.0, math.inf, 0.0]
@@ -31,8 +35,10 @@ def test_what_is_refused():
         relu.relu(torch.zeros(2), torch.zeros(3))
 
 
-def test_the_operator_keeps_the_rules_of_torch():
-    torch.library.opcheck(relu._ops.ops.relu.default, (torch.empty(8), torch.randn(8)))
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_operator_keeps_the_rules_of_torch(device):
+    arguments = (torch.empty(8, device=device), torch.randn(8, device=device))
+    torch.library.opcheck(relu._ops.ops.relu.default, arguments)
 
 
 def test_the_layer():

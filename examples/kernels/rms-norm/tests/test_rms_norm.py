@@ -2,20 +2,22 @@ import pytest
 import torch
 from rms_norm import rms_norm
 
-
-def drawn(*shape):
-    return torch.randn(
-        shape, generator=torch.Generator().manual_seed(sum(shape)), requires_grad=True
-    )
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 
+def drawn(*shape, device="cpu"):
+    draw = torch.Generator().manual_seed(sum(shape))
+    return torch.randn(shape, generator=draw).to(device).requires_grad_()
+
+
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("shape", [(1,), (3, 5), (2, 3, 64), (7, 1000)])
-def test_values_and_gradients(shape):
-    x, weight = drawn(*shape), drawn(shape[-1])
+def test_values_and_gradients(device, shape):
+    x, weight = drawn(*shape, device=device), drawn(shape[-1], device=device)
     expected = torch.nn.functional.rms_norm(x, shape[-1:], weight, 1e-6)
     found = rms_norm(x, weight)
     torch.testing.assert_close(found, expected)
-    seed = torch.randn(shape)
+    seed = torch.randn_like(found)
     wanted = torch.autograd.grad(expected, (x, weight), seed)
     given = torch.autograd.grad(found, (x, weight), seed)
     torch.testing.assert_close(given, wanted, rtol=1e-4, atol=1e-5)
