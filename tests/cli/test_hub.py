@@ -54,7 +54,7 @@ def test_push_then_download_verify_and_info(served, tmp_path, monkeypatch):  # n
     assert "version    1.0.0 (v1)" in ok("info", str(root)).stdout
     served.log.requests.clear()
     assert ok("download", "org/twice", "--version", "1", "--offline").stdout.strip() == place
-    assert served.log.requests == []
+    assert not served.log.requests
 
 
 def test_what_does_not_hold_is_status_1_and_can_be_repaired(served, tmp_path):  # noqa: F811

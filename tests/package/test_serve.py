@@ -219,6 +219,24 @@ def test_open_writes_are_for_a_loopback_address(tmp_path, served):  # noqa: F811
         assert server.service.registry.repositories() == ["me/x"]
 
 
+def test_clients_are_sent_to_the_address_that_they_used(served):  # noqa: F811
+    """A server behind another one, or on all addresses of a machine, cannot know its own."""
+    import json
+
+    served.service.registry.create("org/x")
+    asked = json.dumps({"objects": [{"oid": "0" * 64, "size": 5}]}).encode()
+    path = "/kernels/org/x.git/info/lfs/objects/batch"
+    for head, expected in (
+        ({"Host": "kernels.example:8350"}, "http://kernels.example:8350/lfs/"),
+        ({"Host": "kernels.example", "X-Forwarded-Proto": "https"}, "https://kernels.example/lfs/"),
+        ({"Host": "evil/path", "X-Forwarded-Proto": "ftp"}, f"{served.endpoint}/lfs/"),
+    ):
+        head = {**head, "Authorization": f"Bearer {WRITER.token}"}
+        _, text = raw(served, "POST", path, asked, head)
+        href = json.loads(text)["objects"][0]["actions"]["upload"]["href"]
+        assert href.startswith(expected)
+
+
 def test_files_of_tokens_are_read_strictly(tmp_path):
     place = tmp_path / "tokens"
     place.write_text("# who\nann write secret1\nbob read secret2 # laptop\n")

@@ -10,6 +10,7 @@ import hmac
 import logging
 import re
 import threading
+from collections import deque
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Access", "Server", "User", "read_tokens"]
 
-MOST_BODY: Final = 512 << 20
+KEPT: Final = 10_000
 IDLE_SECONDS: Final = 120
-_CHUNK: Final = 1 << 20
+_HOST: Final = re.compile(r"[A-Za-z0-9.-]+(:\d{1,5})?|\[[0-9a-f:]+\](:\d{1,5})?", re.ASCII)
 _logger: Final = logging.getLogger("kernelmill")
 
 
@@ -94,10 +95,10 @@ def read_tokens(path: Path) -> tuple[User, ...]:
 
 @dataclass(slots=True)
 class Log:
-    """What came in: every request, and those that were refused as unknown."""
+    """What came in: the last requests, and of those that were refused as unknown."""
 
-    requests: list[str] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
+    requests: deque[str] = field(default_factory=lambda: deque(maxlen=KEPT))
+    refused: deque[str] = field(default_factory=lambda: deque(maxlen=KEPT))
 
 
 class Server:
@@ -137,7 +138,7 @@ class Server:
         self._http.owner = self
         bound = self._http.server_address[1]
         self.endpoint = f"http://{host}:{bound}"
-        self.service = Service(registry, self.endpoint, self.access.trusted)
+        self.service = Service(registry, self.access.trusted)
         self._thread: threading.Thread | None = None
 
     def run(self) -> None:
@@ -222,7 +223,7 @@ class Handler(BaseHTTPRequestHandler):
                 groups = {k: unquote(v or "") for k, v in match.groupdict().items()}
                 query = {k: v[-1] for k, v in parse_qs(url.query).items()}
                 self._check_query(route.query, query)
-                request = self._request(groups, query)
+                request = self._request(groups, query, route.most)
                 self._check_access(request, writes=route.writes)
                 return route.answer(self.server.owner.service, request)
         raise self._refusal("this registry has no such request")
@@ -236,13 +237,13 @@ class Handler(BaseHTTPRequestHandler):
         if strange:
             raise self._refusal(f"unknown in the query: {', '.join(strange)}")
 
-    def _request(self, groups: dict[str, str], query: dict[str, str]) -> Request:
+    def _request(self, groups: dict[str, str], query: dict[str, str], most: int) -> Request:
         text = self.headers.get("Content-Length", "0")
         length = int(text) if text.isdecimal() else -1
-        if not 0 <= length <= MOST_BODY or self.headers.get("Transfer-Encoding"):
+        if not 0 <= length <= most or self.headers.get("Transfer-Encoding"):
             raise Problem(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"a body of {text} bytes; accepted: up to {MOST_BODY:,}, with Content-Length",
+                f"a body of {text} bytes; accepted: up to {most:,}, with Content-Length",
             )
         return Request(
             groups=groups,
@@ -250,8 +251,16 @@ class Handler(BaseHTTPRequestHandler):
             headers={name.lower(): value for name, value in self.headers.items()},
             length=length,
             stream=self.rfile,
-            user=None,
+            endpoint=self._endpoint(),
         )
+
+    def _endpoint(self) -> str:
+        """Return the address by which the client knows this server, perhaps behind another one."""
+        host = self.headers.get("Host", "")
+        if not _HOST.fullmatch(host):
+            return self.server.owner.endpoint
+        scheme = self.headers.get("X-Forwarded-Proto", "http")
+        return f"{scheme if scheme in {'http', 'https'} else 'http'}://{host}"
 
     def _check_access(self, request: Request, *, writes: bool) -> None:
         access = self.server.owner.access

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import base64
 import binascii
+import functools
 import hashlib
 import json
+import re
 import secrets
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
@@ -33,8 +35,12 @@ if TYPE_CHECKING:
 __all__ = ["ROUTES", "Answer", "Problem", "Request", "Route", "Service"]
 
 PAGE: Final = 1000
+KEPT: Final = 256
+MOST_COMMIT: Final = 512 << 20  # held in memory
+MOST_OBJECT: Final = 1 << 36
 _CHUNK: Final = 1 << 20
 _MOST_JSON: Final = 64 << 20
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}", re.ASCII)
 _JSON: Final = {"Content-Type": "application/json"}
 
 
@@ -54,6 +60,7 @@ class Request:
     headers: Mapping[str, str]
     length: int
     stream: Readable
+    endpoint: str = ""
     user: str | None = None
 
     def body(self, limit: int = _MOST_JSON) -> bytes:
@@ -122,10 +129,11 @@ def _json(value: object, status: HTTPStatus = HTTPStatus.OK) -> Answer:
 class Service:
     """The registry behind the requests, with what its answers need to name."""
 
-    def __init__(self, registry: FilesRegistry, endpoint: str, trusted: frozenset[str]) -> None:
+    def __init__(self, registry: FilesRegistry, trusted: frozenset[str]) -> None:
         self.registry = registry
-        self.endpoint = endpoint
         self.trusted = trusted
+        # Commits never change, and each file of one that is asked for needs the whole list.
+        self.files = functools.lru_cache(maxsize=KEPT)(registry.files)
         self._secret = secrets.token_bytes(32)
 
     def check_public(self, repo_id: str) -> None:
@@ -152,7 +160,11 @@ class Service:
     def revision(self, request: Request) -> tuple[str, str]:
         """Return repository and commit of a request."""
         repo_id, revision = request.groups["repo"], request.groups["rev"]
-        self.refs(repo_id)
+        if not self._exists(repo_id):
+            raise self._absent(repo_id)
+        name = f"{repo_id}/commits/{revision}.json"
+        if _COMMIT.fullmatch(revision) and self.registry.shelf.exists(name):
+            return repo_id, revision
         try:
             return repo_id, self.registry.commit(repo_id, revision)
         except RegistryError as error:
@@ -199,10 +211,8 @@ def refs(service: Service, request: Request) -> Answer:
 def info(service: Service, request: Request) -> Answer:
     """Describe a repository at a revision (`main` where none is named)."""
     groups = {"rev": "main", **{k: v for k, v in request.groups.items() if v}}
-    repo_id, commit = service.revision(
-        Request(groups, request.query, request.headers, 0, request.stream)
-    )
-    files = service.registry.files(repo_id, commit)
+    repo_id, commit = service.revision(replace(request, groups=groups))
+    files = service.files(repo_id, commit)
     private = service.registry.is_private(repo_id)
     siblings = [{"rfilename": file.path} for file in files]
     return _json(
@@ -227,7 +237,7 @@ def tree(service: Service, request: Request) -> Answer:
     repo_id, commit = service.revision(request)
     path = request.groups.get("path", "").strip("/")
     deep = request.query.get("recursive", "false").lower() in {"true", "1"}
-    files = service.registry.files(repo_id, commit)
+    files = service.files(repo_id, commit)
     rows = _rows(files, f"{path}/" if path else "", deep=deep)
     if path and not rows:
         raise Problem(HTTPStatus.NOT_FOUND, f"{path} does not exist", "EntryNotFound")
@@ -236,7 +246,7 @@ def tree(service: Service, request: Request) -> Answer:
     if begin + PAGE < len(rows):
         tail = f"/{quote(path)}" if path else ""
         options = f"recursive={deep}&expand=False&cursor={begin + PAGE}"
-        where = f"{service.endpoint}/api/kernels/{repo_id}/tree/{commit}{tail}?{options}"
+        where = f"{request.endpoint}/api/kernels/{repo_id}/tree/{commit}{tail}?{options}"
         answer.headers["Link"] = f'<{where}>; rel="next"'
     return answer
 
@@ -273,7 +283,7 @@ def resolve(service: Service, request: Request) -> Answer:
     """Send a file, or a range of it."""
     repo_id, commit = service.revision(request)
     path = request.groups["path"]
-    file = next((f for f in service.registry.files(repo_id, commit) if f.path == path), None)
+    file = next((f for f in service.files(repo_id, commit) if f.path == path), None)
     if file is None:
         problem = Problem(HTTPStatus.NOT_FOUND, f"{path} does not exist", "EntryNotFound").answer()
         problem.headers["X-Repo-Commit"] = commit
@@ -317,7 +327,7 @@ def create(service: Service, request: Request) -> Answer:
         raise Problem(HTTPStatus.BAD_REQUEST, "only repositories of the type kernel are kept here")
     organization_name = asked.get("organization") or request.user or "local"
     repo_id = check_repo_id(f"{organization_name}/{asked.get('name')}")
-    url = f"{service.endpoint}/kernels/{repo_id}"
+    url = f"{request.endpoint}/kernels/{repo_id}"
     there = {"url": url, "name": repo_id, "id": repo_id}
     if service._exists(repo_id):  # noqa: SLF001 - the service of this very module
         return _json({**there, "error": "You already created this repo"}, HTTPStatus.CONFLICT)
@@ -349,7 +359,7 @@ def tag(service: Service, request: Request) -> Answer:
 def preupload(service: Service, request: Request) -> Answer:
     """Say of each file whether its content goes with the commit or is uploaded before."""
     repo_id, commit = service.revision(request)
-    there = {file.path: file for file in service.registry.files(repo_id, commit)}
+    there = {file.path: file for file in service.files(repo_id, commit)}
     rows = []
     for asked in request.json().get("files", []):
         path, size = str(asked["path"]), int(asked["size"])
@@ -373,7 +383,7 @@ def lfs_batch(service: Service, request: Request) -> Answer:
         row: dict[str, Any] = {"oid": oid, "size": size}
         if not service.registry.shelf.exists(f"{check_repo_id(repo_id)}/blobs/{oid}"):
             ticket = service.ticket(repo_id, oid, size)
-            href = f"{service.endpoint}/lfs/{repo_id}/{oid}/{size}/{ticket}"
+            href = f"{request.endpoint}/lfs/{repo_id}/{oid}/{size}/{ticket}"
             row["actions"] = {"upload": {"href": href, "header": {}}}
         rows.append(row)
     return _json({"transfer": "basic", "objects": rows})
@@ -406,7 +416,7 @@ def commit(service: Service, request: Request) -> Answer:
     here = service.refs(repo_id).branch(name)
     if here is None:
         raise Problem(HTTPStatus.NOT_FOUND, f"Invalid rev id: {name}", "RevisionNotFound")
-    there = [file.path for file in service.registry.files(repo_id, here.commit)]
+    there = [file.path for file in service.files(repo_id, here.commit)]
     asked = _Asked(service, repo_id, there)
     for line in request.body(MOST_COMMIT).splitlines():
         asked.take(line)
@@ -417,11 +427,8 @@ def commit(service: Service, request: Request) -> Answer:
     except RegistryError as error:
         status = HTTPStatus.PRECONDITION_FAILED if asked.parent else HTTPStatus.BAD_REQUEST
         raise Problem(status, error.message) from error
-    url = f"{service.endpoint}/kernels/{repo_id}/commit/{made.id}"
+    url = f"{request.endpoint}/kernels/{repo_id}/commit/{made.id}"
     return _json({"success": True, "commitOid": made.id, "commitUrl": url, "hookOutput": ""})
-
-
-MOST_COMMIT: Final = 512 << 20
 
 
 class _Asked:
@@ -514,6 +521,7 @@ class Route:
     answer: Callable[[Service, Request], Answer]
     query: tuple[str, ...] = ()
     writes: bool = False
+    most: int = MOST_COMMIT
 
 
 _REPO: Final = r"(?P<repo>[\w.-]+/[\w.-]+)"
@@ -547,5 +555,6 @@ ROUTES: Final[tuple[Route, ...]] = (
         "PUT",
         rf"/lfs/{_REPO}/(?P<oid>[0-9a-f]{{64}})/(?P<size>\d{{1,15}})/(?P<ticket>[0-9a-f]{{64}})",
         lfs_put,
+        most=MOST_OBJECT,
     ),
 )
