@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -291,3 +292,20 @@ def test_what_they_lock_we_load(served, tmp_path):  # noqa: F811
     assert load_locked(shelves, lock, "org/top").answer() == "kernel-base 1.0.0"
     assert not served.log.requests
     del kernels
+
+
+def test_a_variant_holds_no_other_file_while_it_is_filled(world, monkeypatch):
+    """Another process may be hashing it at that moment."""
+    seen = set()
+    real = os.replace
+
+    def replace(source, target):
+        for place in (world.root / "cache").glob("kernels--*/snapshots/*/build/*"):
+            seen.update(path.name for path in place.iterdir())
+        return real(source, target)
+
+    monkeypatch.setattr(os, "replace", replace)
+    sync(world.shelves(), world.lock())
+    sync(world.shelves(), world.lock())
+    assert seen <= {"__init__.py", "metadata.json"}
+    assert seen

@@ -308,7 +308,8 @@ def _link(blob: Path, place: Path) -> None:
         if os.readlink(place) == target:  # noqa: PTH115
             return
     place.parent.mkdir(parents=True, exist_ok=True)
-    temporary = f"{place}.{os.getpid()}-{os.urandom(4).hex()}.new"
+    # Beside the snapshots: whoever hashes a variant meanwhile must not find a file too many.
+    temporary = blob.parent.parent / f".{os.getpid()}-{os.urandom(8).hex()}.new"
     os.symlink(target, temporary)  # noqa: PTH211
     try:
         os.replace(temporary, place)  # noqa: PTH105
