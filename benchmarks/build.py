@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from harness import OURS, Case, Contender, Goal
-from kernelmill.package.scaffold import plan, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["cases"]
 
 _NAME: Final = "img2gray"
+_EXAMPLE: Final = Path(__file__).resolve().parents[1] / "examples" / "kernels" / _NAME
 _STABLE, _CLASSIC, _TVM = "torch-stable-abi210", "torch213-cxx11", "tvm-ffi01"
 _TWO: Final = ("--arch", "8.0", "--arch", "9.0")
 _RELOAD: Final = """
@@ -51,24 +51,13 @@ source.write_text(text)
 """
 
 
-def _three_bindings(root: Path) -> None:
-    """Write a project with a stable, a classic and a tvm-ffi binding over the same sources."""
-    write(plan(_NAME, framework="torch"), root)
-    with tempfile.TemporaryDirectory() as place:
-        classic, tvm = Path(place) / "classic", Path(place) / "tvm"
-        write(plan(_NAME, framework="classic"), classic)
-        write(plan(_NAME, framework="tvm-ffi"), tvm)
-        text = (classic / "build.toml").read_text().replace("/binding.cpp", "/classic.cpp")
-        (root / "build.classic.toml").write_text(text)
-        shutil.copyfile(classic / "torch-ext/binding.cpp", root / "torch-ext/classic.cpp")
-        shutil.copyfile(tvm / "build.toml", root / "build.tvm-ffi.toml")
-        shutil.copytree(tvm / "tvm-ffi-ext", root / "tvm-ffi-ext")
-    manifests = '["build.toml", "build.classic.toml", "build.tvm-ffi.toml"]'
-    settings = f"manifests = {manifests}\ntorch = ['2.11', '2.13']\ncuda = ['13.0']\n"
-    path = root / "pyproject.toml"
-    path.write_text(
-        path.read_text().replace("[tool.kernelmill]\n", f"[tool.kernelmill]\n{settings}")
-    )
+def _project(root: Path) -> None:
+    """Copy the example with three bindings over the same sources into a repository of its own."""
+    skipped = shutil.ignore_patterns("build", "toolchain.lock", "dist")
+    shutil.copytree(_EXAMPLE, root, ignore=skipped)
+    settings = root / "pyproject.toml"
+    text = settings.read_text().replace('cuda = ["12.8", "13.0"]', 'cuda = ["13.0"]')
+    settings.write_text(text)
     for words in (("init", "-q"), ("add", "."), ("commit", "-qm", "x")):
         names = ("-c", "user.name=a", "-c", "user.email=a@b.c")
         subprocess.run(["git", *names, *words], cwd=root, check=True)
@@ -90,7 +79,7 @@ def cases(budget: Budget) -> Iterator[Case]:
     """Yield the cases of the family."""
     with tempfile.TemporaryDirectory() as place:
         root = Path(place) / _NAME
-        _three_bindings(root)
+        _project(root)
         _build(root, *_variants(f"{_STABLE}-cpu"))  # fetches what has to be fetched
         yield from _of_the_processor(root)
         if not budget.quick:

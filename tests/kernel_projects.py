@@ -1,17 +1,19 @@
-"""Kernel projects for tests: one with three bindings over the same sources, made from the scaffold."""
+"""Kernel projects for tests: what `kernelmill new` writes, and the example with three bindings."""
 
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 from kernelmill.package.scaffold import plan, write
 
 NAME = "img2gray"
 MACHINE = "x86_64-linux"
+EXAMPLE = Path(__file__).parents[1] / "examples" / "kernels" / NAME
 
 
 def scaffolded(root: Path, framework: str, backends=("cpu", "cuda")) -> Path:
@@ -21,21 +23,21 @@ def scaffolded(root: Path, framework: str, backends=("cpu", "cuda")) -> Path:
 
 
 def three_bindings(root: Path, torch=("2.13",), classic_backends=("cpu",)) -> Path:
-    """Write a project with a stable, a classic and a tvm-ffi binding, one manifest each."""
-    scaffolded(root, "torch")
-    with tempfile.TemporaryDirectory() as place:
-        classic = scaffolded(Path(place) / "classic", "classic", classic_backends)
-        text = (classic / "build.toml").read_text().replace("/binding.cpp", "/classic.cpp")
-        (root / "build.classic.toml").write_text(text)
-        (root / "torch-ext/classic.cpp").write_text((classic / "torch-ext/binding.cpp").read_text())
-        tvm = scaffolded(Path(place) / "tvm", "tvm-ffi")
-        (root / "build.tvm-ffi.toml").write_text((tvm / "build.toml").read_text())
-        (tvm / "tvm-ffi-ext").rename(root / "tvm-ffi-ext")
-    manifests = '["build.toml", "build.classic.toml", "build.tvm-ffi.toml"]'
-    settings = f'version = "1.0.0"\nmanifests = {manifests}\ntorch = {json.dumps(torch)}\n'
-    path = root / "pyproject.toml"
-    path.write_text(path.read_text().replace('version = "1.0.0"\n', settings))
+    """Copy the example with a stable, a classic and a tvm-ffi binding; narrow what it builds."""
+    skipped = shutil.ignore_patterns("build", "toolchain.lock", "dist")
+    shutil.copytree(EXAMPLE, root, ignore=skipped)
+    _replace(root / "pyproject.toml", r"^torch = .*$", f"torch = {json.dumps(torch)}")
+    backends = json.dumps(classic_backends)
+    _replace(root / "build.classic.toml", r"^backends = .*$", f"backends = {backends}")
+    if "cuda" not in classic_backends:
+        _replace(root / "build.classic.toml", r"^\[kernel\.\w+_cuda\]\n(?:(?!\[).*\n?)*", "")
     return root
+
+
+def _replace(path: Path, pattern: str, text: str) -> None:
+    changed, count = re.subn(pattern, text, path.read_text(), flags=re.MULTILINE)
+    assert count == 1, path
+    path.write_text(changed)
 
 
 def kernelmill(*words, cwd=None, check=0, **environment):
