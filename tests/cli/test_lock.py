@@ -158,3 +158,20 @@ def test_what_cannot_be_locked(project, registry):
     assert "there is no " in refused("lock", "--project", project)
     assert "there is no " in refused("lock", "--project", project, "--check")
     assert "`kernelmill lock` makes it" in refused("why", "org/x", "--project", project)
+
+
+def test_each_organization_has_its_registry(project, registry, tmp_path):
+    other = new_registry(tmp_path / "other")
+    release(other, "acme/relu", "2.0.0", ranged=[("org/base", ">=1")])
+    text = (project / "pyproject.toml").read_text()
+    (project / "pyproject.toml").write_text(
+        f'[[tool.kernelmill.registry]]\nname = "acme"\nurl = "{tmp_path / "other"}"\n'
+        f'organizations = ["acme"]\ntrust = "all"\n{text}"acme/relu" = 2\n'
+    )
+    done = ok("lock", "--project", project)
+    assert [line.split()[0] for line in done.stdout.splitlines()] == [
+        "acme/relu", "org/base", "org/top",
+    ]  # fmt: skip
+    done = ok("sync", "--lockfile", project / "kernelmill.lock", "--json")
+    assert {one["slot"] for one in json.loads(done.stdout)} == {"acme/relu", "org/base", "org/top"}
+    ok("lock", "--project", project, "--check")

@@ -184,3 +184,48 @@ def test_fallbacks_where_there_is_no_such_kernel(world):
             shim.kernelize(model, mode=shim.Mode.INFERENCE)
         shim.kernelize(model, mode=shim.Mode.INFERENCE, use_fallback=shim.KernelizeFallback.ALL)
     assert model(torch.zeros(1, 8)).shape == (1, 8)
+
+
+NORM = """
+import torch
+
+class LayerNorm(torch.nn.Module):
+    can_torch_compile = True
+
+    def forward(self, input):
+        mean = input.mean(-1, keepdim=True)
+        centred = input - mean
+        scale = torch.rsqrt(centred.square().mean(-1, keepdim=True) + self.eps)
+        return centred * scale * self.weight + self.bias
+"""
+
+
+def test_the_norms_of_a_transformer(world, monkeypatch):
+    """A class of torch itself gets a name; the whole encoder trains with kernels in it."""
+    files = {"__init__.py": "from . import layers\n", "layers.py": NORM}
+    release(world.server.service.registry, "org/norm", "1.0.0", files=files)
+    monkeypatch.setattr(nn.LayerNorm, "kernel_layer_name", "LayerNorm", raising=False)
+    monkeypatch.setattr(nn.LayerNorm, "kernel_condition", None, raising=False)
+    results = []
+    for one in (None, shim, theirs):
+        torch.manual_seed(7)
+        layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+        model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        if one is not None:
+            one.replace_kernel_forward_from_hub(
+                nn.LayerNorm, "LayerNorm", condition=lambda m: m.elementwise_affine
+            )
+            repository = one.LayerRepository("org/norm", layer_name="LayerNorm", version=1)
+            with one.use_kernel_mapping({"LayerNorm": {"cpu": repository}}):
+                one.kernelize(model, mode=one.Mode.TRAINING, use_fallback=False)
+            bound = [m for m in model.modules() if "forward" in vars(m)]
+            assert len(bound) == 4
+        x = torch.linspace(-1, 1, 3 * 5 * 16).reshape(3, 5, 16)
+        out = model(x)
+        out.square().sum().backward()
+        results.append((out.detach(), [p.grad for p in model.parameters()]))
+    plain, ours, other = results
+    assert torch.equal(ours[0], other[0])
+    torch.testing.assert_close(ours[0], plain[0], rtol=1e-5, atol=1e-5)
+    for one, two in zip(ours[1], plain[1], strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-3, atol=1e-4)
