@@ -191,12 +191,12 @@ def test_after_a_failure_the_next_try_starts_afresh(tmp_path):
 
 def test_an_import_that_does_not_end_is_named_and_can_be_stopped(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(load, "SLOW_SECONDS", 0.05)
-    body = "import time, _thread\ntime.sleep(0.3)\n_thread.interrupt_main()\ntime.sleep(30)\n"
+    body = "import time, _thread\ntime.sleep(1.5)\n_thread.interrupt_main()\ntime.sleep(30)\n"
     write_project(tmp_path, files={"__init__.py": body})
     begun = time.monotonic()
     with caplog.at_level(logging.WARNING, "kernelmill"), pytest.raises(KeyboardInterrupt):
         hub.get_local_kernel(tmp_path)
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 20
     assert "importing the kernel twice" in caplog.text
     assert "Ctrl-C stops it" in caplog.text
     assert not hub.loaded()
