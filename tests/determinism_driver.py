@@ -41,6 +41,13 @@ def collected() -> Iterator[tuple[str, Any]]:
     yield "columns", km.reduce(grid, axis=0)
     yield "runs", km.reduce(grid, axis=(0, 2))
     yield "ordered-columns", km.reduce(grid, ordered, axis=1)
+    yield "scan-f4", km.inclusive_scan(f)
+    yield "scan-f8", km.exclusive_scan(d, km.multiply, init=0.5)
+    yield "scan-f2", km.inclusive_scan(values((50_000,), "f2"))
+    yield "scan-ordered", km.inclusive_scan(f, ordered)
+    yield "scan-columns", km.inclusive_scan(grid, axis=0)
+    keys = np.arange(len(d)) // 77
+    yield "by-key", km.reduce_by_key(keys, d)[1]
     yield "curve-f4", km.transform((f, f[::-1]), curve)
     yield "powers-f8", km.transform((d, d[::-1]), powers)
     yield "curve-sum", km.transform_reduce((d, d[::-1]), curve)

@@ -24,6 +24,7 @@ __all__ = [
     "histogram_policy",
     "records_bytes",
     "ring_policy",
+    "scan_beside",
     "scan_tree",
     "search_policy",
     "segment_tree",
@@ -116,7 +117,7 @@ class SegmentTree:
     largest: int
     wide: int
     rows: int
-    resident: int = 3
+    resident: int = 4
     ahead: int = 4
 
     @property
@@ -126,10 +127,10 @@ class SegmentTree:
 
 
 _SEGMENT_TREES: Final = (
-    SegmentTree(4, 4, 8),
+    SegmentTree(4, 4, 8, resident=5),
     SegmentTree(8, 2, 8),
     SegmentTree(16, 1, 8, resident=2),
-    SegmentTree(32, 1, 4, resident=1),
+    SegmentTree(32, 1, 4, resident=2),
     SegmentTree(1 << 30, 1, 2, resident=1),
 )
 
@@ -144,7 +145,7 @@ def segment_tree(value_bytes: int) -> SegmentTree:
 
 @dataclass(frozen=True, slots=True)
 class RingPolicy:
-    """How `device/ring.cuh` runs a family: from `least` elements on, by so many reducers."""
+    """How `device/ring.cuh` runs a family, from `least` to `most` elements: reducers, stages."""
 
     family: str
     chip: Chip
@@ -153,6 +154,7 @@ class RingPolicy:
     reducers: int
     stages: int
     least: int
+    most: int = 1 << 62
 
 
 # The first row that fits counts. `largest`: bytes of an element in a stage.
@@ -168,23 +170,29 @@ _RINGS: Final = (
 
 
 def ring_policy(
-    family: str, chip: Chip, element_bytes: int, tile: int, *, op: OpClass = "any"
+    family: str, chip: Chip, element_bytes: int, tile: int, length: int, *, op: OpClass = "any"
 ) -> RingPolicy | None:
     """Return how a ring of tiles of so many elements runs; None where there is none.
 
     Stages are as many as the row says, or as fit.
     """
-    for row in _RINGS:
-        if row.family != family or row.chip != chip or element_bytes > row.largest:
-            continue
-        if row.op not in ("any", op):
-            continue
-        stage = -(-element_bytes * tile // _STAGE_UNIT) * _STAGE_UNIT
-        stages = min(row.stages, _STAGES_ROOM // stage)
-        if stages < 2:  # noqa: PLR2004 - one is filled while another one is worked on
-            return None
-        return RingPolicy(family, chip, row.largest, row.op, row.reducers, stages, row.least)
-    return None
+    rows = (r for r in _RINGS if (r.family, r.chip) == (family, chip) and r.op in ("any", op))
+    row = next((r for r in rows if element_bytes <= r.largest and length <= r.most), None)
+    if row is None or length < row.least:
+        return None
+    stage = -(-element_bytes * tile // _STAGE_UNIT) * _STAGE_UNIT
+    stages = min(row.stages, _STAGES_ROOM // stage)
+    # One is filled while another one is worked on.
+    return replace(row, stages=stages) if stages > 1 else None
+
+
+# Blocks of `device/scan.cuh` that share a multiprocessor, one block a tile: bounds registers.
+_SCAN_BESIDE: Final = ((8, 3), (1 << 30, 1))
+
+
+def scan_beside(value_bytes: int) -> int:
+    """Return how many blocks of a scan share a multiprocessor at least."""
+    return next(beside for most, beside in _SCAN_BESIDE if value_bytes <= most)
 
 
 @dataclass(frozen=True, slots=True)

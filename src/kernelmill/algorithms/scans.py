@@ -30,6 +30,7 @@ from kernelmill.algorithms.policy import (
     chip_of,
     records_bytes,
     ring_policy,
+    scan_beside,
     scan_tree,
 )
 from kernelmill.algorithms.reductions import Determinism, check_determinism
@@ -397,8 +398,8 @@ def _ring(work: _Work, units: int) -> RingPolicy | None:
     if any(a.view.ptr % _BULK for a in (work.x, work.output)):
         return None
     sizes = [a.view.dtype.itemsize for a in (work.x, work.output)]
-    row = ring_policy("scan", chip_of(work.backend.arch), max(sizes), work.tree.tile)
-    return None if row is None or work.loops.shape[-1] < row.least else row
+    length = work.loops.shape[-1]
+    return ring_policy("scan", chip_of(work.backend.arch), max(sizes), work.tree.tile, length)
 
 
 def _built(work: _Work) -> tuple[Built, Grid | None, int]:
@@ -411,8 +412,9 @@ def _built(work: _Work) -> tuple[Built, Grid | None, int]:
     seeded = (len(work.seed.scalars), work.seed.part is not None)
     at = work.seed.operand.view.dtype if work.seed.operand is not None else None
     access = (work.access(0), work.access(1))
+    beside = scan_beside(fold.accumulator.itemsize)
     columns = placed is None and work.loops.units > 1 and "strided" in access
-    how = columns if placed is None else (placed.way, placed.ring)
+    how = columns if placed is None else (placed.way, placed.ring, beside)
     key = (combine, fold.op.name, taken, made, access, seeded, at, work.request.exclusive, how)
 
     def source() -> KernelSource:
@@ -429,6 +431,7 @@ def _built(work: _Work) -> tuple[Built, Grid | None, int]:
             work.tree,
             work.request.exclusive,
             scope.size + len(aligned(work.seed.scalars)),
+            beside=beside,
         )
         name = f"{work.request.name} {fold.op.name} ({taken} {access[0]}, {made} {access[1]})"
         if placed is None:

@@ -300,7 +300,13 @@ def prepare_reduction_by_key(
         work = _Work(request, fold, Seed(), keys, values, buffers.outputs, room)
         bound = _bind(work, buffers.arrays)
     results = Results(
-        (0, 1), 1, lengths=False, buffers=buffers, call=call, length=values.view.shape[0]
+        (0, 1),
+        1,
+        lengths=False,
+        buffers=buffers,
+        call=call,
+        length=values.view.shape[0],
+        computed=False,
     )
     return replace(bound, finish=results.finish), results
 

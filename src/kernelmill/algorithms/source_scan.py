@@ -73,7 +73,8 @@ class ScanText:
     `name` is that of a well-known operator, or empty. `element` makes a value of an element; None
     where it is one. `finish` makes of a value what is stored. `seed` makes the value that stands
     before the first, of an operand of type `seed_at` where that is not None, else of captured
-    scalars; None where none stands there. `captured` is the size of the block of scalars.
+    scalars; None where none stands there. `captured` is the size of the block of scalars, and
+    `beside` how many blocks share a multiprocessor at least.
 
     Operands are the keys, the elements, the seed, the results, as far as there are such.
     """
@@ -91,6 +92,7 @@ class ScanText:
     exclusive: bool
     captured: int
     keys: KeyText | None = None
+    beside: int = 1
 
     @property
     def seed_operand(self) -> int:
@@ -126,7 +128,7 @@ def cuda_scan_source(name: str, parts: ScanText, way: Way, ring: RingPolicy | No
     writer = _Writer(parts, CUDA)
     structs = writer.structs()
     warps = parts.tree.warps
-    bounds = str(warps * _WARP)
+    bounds = f"{warps * _WARP}, {parts.beside}"
     loops = f"km::scan_tiles<Scan, Feed, Sink>::{'each' if way == 'each' else 'run'}"
     if ring is not None:
         bounds = f"{(warps + ring.reducers + RING_ROLES) * _WARP}, 1"

@@ -143,14 +143,15 @@ struct lookback {
   static KM_INL T prefix_once(char* table, i64 tiles, u32 tag, i64 tile, const Op& op) {
     lookback past;
     const i64 group = tile / group_tiles;
-    if (group > 0) past.begin(table, tiles, tag, group);
+    if (group > 1) past.begin(table, tiles, tag, group);  // the first groups are read as quickly themselves
     const bool is_last = tile % group_tiles == group_tiles - 1 && tile + 1 < tiles;
     T found;
-    _Pragma("unroll 1") for (int more = 0; more <= (int)is_last; more++) {
-      const T seen = past.prefix(table, tag, tile + more, op);
-      if (more == 0) found = seen;
+    // What others wait for comes first.
+    _Pragma("unroll 1") for (int more = is_last; more >= 0; more--) {
+      lookback walk = past;
+      found = walk.prefix(table, tag, tile + more, op);
+      if (more && lane_id() == 0) record::put(table, tiles + walk.groups, tag, walk.before);
     }
-    if (is_last && lane_id() == 0) record::put(table, tiles + past.groups, tag, past.before);
     return found;
   }
   KM_INL void begin(const char* table, i64 tiles, u32 tag, i64 group) {

@@ -21,6 +21,7 @@
 //     // A reducer, whole: the total of a worker's part, in lane 0.  Only asked for parts that `is_whole` says are whole.
 //     value total(const char* stage, i64 tile, int worker) const;
 //     bool is_whole(i64 tile, int worker) const;
+//     static constexpr bool takes_sums;              // optional: `take` waits until the reducers have read the tile
 //     // A worker, whole.  `give` may use the worker's part of the stage, and returns when it has been read.
 //     held take(const char* stage, i64 tile, int worker) const;
 //     void give(held&, char* stage, i64 tile, int worker, bool any, const value& before) const;
@@ -66,43 +67,31 @@ struct tile_ring {
     }
   };
 
-  // Tickets that a loader has in hand: while a tile is fetched, the next ones are under way.
-  static constexpr int ahead = 2;
-  struct tickets {
-    i64 tile[ahead];
+  // A loader has one ticket in hand, which is under way while a tile is fetched: with more, tiles that others wait for lie
+  // about, and everything takes a tenth longer.
+  struct first_ticket {
+    i64 tile;
     u32 tag;
   };
   template <class Call>
   static KM_INL i64 ticket(const Call& c) {
     return (i64)atomic_add<relaxed>((u64*)c.tickets, (u64)1);
   }
-  template <class Call>
-  static KM_INL tickets first_tickets(const Call& c) {
-    tickets taken;
-    KM_UNROLL_ALL for (int k = 0; k < ahead; k++) taken.tile[k] = ticket(c);
-    taken.tag = launch_number(c.parts);
-    return taken;
-  }
 
   template <class Call>
-  static KM_INL void load(const Call& c, shared& s, char* memory, const Work& work, i64 tiles, tickets taken) {
+  static KM_INL void load(const Call& c, shared& s, char* memory, const Work& work, i64 tiles, first_ticket taken) {
     if (lane_id() != 0) return;
     s.tag = taken.tag;
-    place at;
-    for (bool more = true; more;) {
-      KM_UNROLL_ALL for (int k = 0; k < ahead; k++) {  // each ticket has registers of its own
-        if (!more) continue;
-        copy_barrier_wait(s.empty + at.stage, at.phase ^ 1);  // at once in the first round
-        more = taken.tile[k] < tiles;
-        s.tile[at.stage] = more ? taken.tile[k] : -1;
-        if (more) {
-          work.fetch(memory + at.stage * Work::stage_bytes, taken.tile[k], s.full + at.stage);
-          taken.tile[k] = ticket(c);
-          at.next();
-        } else {
-          copy_barrier_arrive(s.full + at.stage);
-        }
+    i64 tile = taken.tile;
+    for (place at;; at.next()) {
+      copy_barrier_wait(s.empty + at.stage, at.phase ^ 1);  // at once in the first round
+      s.tile[at.stage] = tile < tiles ? tile : -1;
+      if (tile >= tiles) {
+        copy_barrier_arrive(s.full + at.stage);
+        break;
       }
+      work.fetch(memory + at.stage * Work::stage_bytes, tile, s.full + at.stage);
+      tile = ticket(c);
     }
     // The last block to take its last ticket leaves all as it was, but for the number of the launch.
     u64* tickets = (u64*)c.tickets;
@@ -168,12 +157,16 @@ struct tile_ring {
     }
   }
 
+  template <class W> static KM_INL constexpr bool sums_first(decltype(W::takes_sums)*) { return W::takes_sums; }
+  template <class W> static KM_INL constexpr bool sums_first(...) { return false; }
+
   static KM_INL void serve(shared& s, char* memory, const Work& work, int number) {
     for (place at;; at.next()) {
       copy_barrier_wait(s.full + at.stage, at.phase);
       const i64 tile = s.tile[at.stage];
       if (tile < 0) break;
       char* stage = memory + at.stage * Work::stage_bytes;
+      if constexpr (sums_first<Work>(nullptr)) copy_barrier_wait(s.summed + at.stage, at.phase);
       typename Work::held held = work.take(stage, tile, number);
       copy_barrier_wait(s.known + at.stage, at.phase);
       bool any = tile > 0 || Work::seeded;
@@ -197,8 +190,11 @@ struct tile_ring {
     __shared__ shared s;
     char* memory = stage_memory;
     const int warp = (int)threadIdx.x / warp_size;
-    tickets taken;
-    if (warp == workers + reducers && lane_id() == 0) taken = first_tickets(c);
+    first_ticket taken;
+    if (warp == workers + reducers && lane_id() == 0) {  // under way while barriers are made
+      taken.tile = ticket(c);
+      taken.tag = launch_number(c.parts);
+    }
     if (threadIdx.x == 0) {
       KM_UNROLL_ALL for (int k = 0; k < stages; k++) {
         copy_barrier_init(s.full + k, 1);

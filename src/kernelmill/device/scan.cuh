@@ -149,7 +149,7 @@ template <class S, class Feed, class Sink>
 struct scan_tiles {
   typedef scan_part<S> part;
   typedef typename S::value T;
-  typedef lookback<T, typename S::Op, (sizeof(T) <= 8 ? 4 : 1)> look;
+  typedef lookback<T, typename S::Op, (sizeof(T) <= 4 ? 4 : sizeof(T) <= 8 ? 2 : 1)> look;
   static constexpr int threads = S::warps * warp_size;
   struct room {
     __align__(16) char bytes[(S::warps + 1) * sizeof(T)];
