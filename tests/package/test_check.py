@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from kernelmill.cli import main
 from kernelmill.errors import PackageError
+from kernelmill.package import check_run
 from kernelmill.package.build import Options, build
 from kernelmill.package.check import check_variant, find_variants
 from kernelmill.package.check_reproducible import differences, reproduce
@@ -458,6 +459,14 @@ def test_an_import_that_fails(variant, text, said):
     (variant / "__init__.py").write_text(text + "\n")
     assert findings(variant, run=True, rule="loading") == [
         ("error", f"importing the kernel failed: {said}")
+    ]
+
+
+def test_an_import_that_does_not_end(variant, monkeypatch):
+    monkeypatch.setattr(check_run, "_SECONDS", 3.0)
+    (variant / "__init__.py").write_text("import time\ntime.sleep(100)\n")
+    assert findings(variant, run=True, rule="loading") == [
+        ("error", "importing the kernel did not end within 3 s")
     ]
 
 

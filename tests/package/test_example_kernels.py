@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from kernels import _rust
 
 from kernelmill.cli import main
 from kernelmill.package.check import check_variant, find_variants
 from kernelmill.package.manifest import read_manifest
 from kernelmill.package.system import here
-from kernels import _rust
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "kernels"
 PROJECTS = sorted(path.parent.name for path in EXAMPLES.glob("*/build.toml"))

@@ -10,6 +10,7 @@ import importlib.util
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any  # Any: torch and tvm_ffi, which may be absent
 
@@ -91,7 +92,11 @@ def provoke_torch(torch: Any, before: dict[str, Any], name: str) -> None:
         space, _, function = schema.name.partition("::")
         operator = getattr(getattr(torch.ops, space), function)
         arguments = [nonsense(torch, str(a.type)) for a in schema.arguments if not a.kwarg_only]
-        provoke(schema.name, lambda op=operator, given=arguments: op(*given), told=bool(arguments))
+        provoke(schema.name, partial(operator, *arguments), told=bool(arguments))
+
+
+def _call(module: Any, function: str) -> Any:
+    return getattr(module, function)()
 
 
 def run(asked: dict[str, Any]) -> None:
@@ -112,7 +117,7 @@ def run(asked: dict[str, Any]) -> None:
     elif asked["kind"] == "tvm-ffi":
         module = attempt("load", lambda: tvm_ffi.load_module(asked["library"]))
         for function in asked["functions"]:
-            provoke(function, lambda f=function: getattr(module, f)())
+            provoke(function, partial(_call, module, function))
 
 
 if __name__ == "__main__":

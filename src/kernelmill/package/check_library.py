@@ -212,7 +212,7 @@ def _abi3(subject: Subject) -> Iterator[Finding]:
 
 def _stable_since() -> dict[str, tuple[int, int]]:
     """Return the version that brought each symbol of the stable ABI."""
-    import abi3info  # noqa: PLC0415 - an optional package
+    import abi3info  # type: ignore[import-untyped]  # noqa: PLC0415 - an optional package
 
     found = {}
     for table in (abi3info.FUNCTIONS, abi3info.DATAS):

@@ -37,7 +37,11 @@ def reproduce(root: Path, variant: Path) -> tuple[Finding, ...]:
     CompileError
         It cannot be built.
     """
-    unique = read_metadata(variant).id.rpartition("_")[2]
+    metadata = read_metadata(variant)
+    prefix = f"_{metadata.python_name}_{metadata.backend}_"
+    if not metadata.id.startswith(prefix):
+        raise PackageError(f"{metadata.id} is no name that kernelmill gives: {prefix}... would be")
+    unique = metadata.id.removeprefix(prefix)
     with tempfile.TemporaryDirectory(prefix="kernelmill-") as place:
         made = []
         for name, jobs in _PLACES:
@@ -47,11 +51,11 @@ def reproduce(root: Path, variant: Path) -> tuple[Finding, ...]:
             made.append(
                 _built(copy, variant.name, Options(jobs=jobs, unique=unique, use_cache=False))
             )
-        found = [
-            *_compared(*made, "two builds", apart=()),
-            *_compared(variant, made[0], "it and a new build", apart=(_APART,)),
-        ]
-    return tuple(found)
+        first, second = made
+        return (
+            *_compared(first, second, "two builds", apart=()),
+            *_compared(variant, first, "it and a new build", apart=(_APART,)),
+        )
 
 
 def _built(copy: Path, name: str, options: Options) -> Path:

@@ -75,8 +75,7 @@ def _run(subject: Subject) -> tuple[list[dict[str, Any]], int | None, str]:  # A
         )
     except subprocess.TimeoutExpired as error:
         said = error.stdout or b""
-        text = said.decode(errors="replace") if isinstance(said, bytes) else said
-        return _lines(text), None, ""
+        return _lines(said.decode(errors="replace")), None, ""
     return _lines(done.stdout), done.returncode, done.stderr
 
 

@@ -7,7 +7,7 @@ import platform
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kernelmill.config import child_environment
 from kernelmill.errors import PackageError
@@ -81,7 +81,7 @@ def bench(project: Project, variant: Path, *, warmup: int, iterations: int) -> t
 
 def _run(
     file: Path, variant: Path, *, warmup: int, iterations: int
-) -> tuple[list[dict[str, object]], str]:
+) -> tuple[list[dict[str, Any]], str]:  # Any: JSON
     asked = {"file": str(file), "variant": str(variant), "warmup": warmup, "iterations": iterations}
     command = [sys.executable, "-B", "-m", "kernelmill.package.bench_child", json.dumps(asked)]
     try:
