@@ -15,6 +15,7 @@ from kernelmill import events
 from kernelmill.algorithms.arguments import argument
 from kernelmill.algorithms.bins import Bins, edged, even, own
 from kernelmill.algorithms.histograms import MOST_CHANNELS, Request, prepare
+from kernelmill.algorithms.moves import computed
 from kernelmill.algorithms.plan import Plan, execute, lately, remember
 from kernelmill.algorithms.reduce import reduce
 from kernelmill.compiler.op import WELL_KNOWN
@@ -86,6 +87,7 @@ def histogram(
     >>> km.histogram(np.array([1, 2, 1, 5]), bins=4, range=(1, 5))
     (array([2, 1, 0, 1]), array([1., 2., 3., 4., 5.]))
     """
+    (x,) = computed((x,), "x")
     found, edges = _bins_of(x, bins, range)
     request = Request((found,), weights is not None, None, determinism)
     arrays = (x,) if weights is None else (x, weights)
@@ -207,6 +209,7 @@ def bincount(
     least = operator.index(minlength)
     if least < 0:
         raise ArgumentError(f"`minlength` is {least}; the least is 0")
+    (x,) = computed((x,), "x")
     view = argument(x, "x", on_cuda=is_on_cuda(x)).view
     if len(view.shape) != 1:
         raise ShapeError(f"`x` has shape {view.shape}; expected: one dimension")
@@ -298,7 +301,7 @@ def _scalar(value: Any) -> Any:  # Any: a NumPy scalar
 def _channels_of(x: Any, channels: int | None) -> tuple[tuple[Any, ...], int]:
     """Return the arrays that hold the channels, and how many channels there are."""
     if channels is None:
-        arrays = x if type(x) is tuple else (x,)
+        arrays = computed(x if type(x) is tuple else (x,), "x")
         if not 1 <= len(arrays) <= MOST_CHANNELS:
             raise ArgumentError(
                 f"`x` has {len(arrays)} channels; the limits are 1 and {MOST_CHANNELS}"

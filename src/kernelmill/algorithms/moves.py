@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kernelmill import events
+from kernelmill.algorithms.iterators import is_iterator, length_of
+from kernelmill.errors import ArgumentError
 from kernelmill.runtime.backend import reads_host
 from kernelmill.runtime.devices import current_backend
 from kernelmill.runtime.memory import as_view, is_on_cuda
@@ -17,7 +20,7 @@ from kernelmill.runtime.memory import as_view, is_on_cuda
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Moved", "moved"]
+__all__ = ["Moved", "computed", "moved"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,8 @@ class Moved:
 def moved(inputs: tuple[Any, ...], out: Any, name: str, *, partly: bool = False) -> Moved:
     """Return the arguments of a call with its NumPy arrays on the device that will compute.
 
-    That is the device of another input, else the current one; on the CPU nothing is moved.
+    That is the device of another input, else the current one; on the CPU nothing is moved. Iterators
+    become arrays: families that read them themselves call `feeds.moved_feeds`.
 
     Parameters
     ----------
@@ -70,6 +74,7 @@ def moved(inputs: tuple[Any, ...], out: Any, name: str, *, partly: bool = False)
     DeviceError
         There is not that much memory.
     """
+    inputs = computed(inputs, name)
     arrays = [x for x in inputs if isinstance(x, np.ndarray)]
     placed = [x for x in inputs if is_on_cuda(x)]
     if not arrays or not (placed or not reads_host(current_backend())):
@@ -90,6 +95,33 @@ def moved(inputs: tuple[Any, ...], out: Any, name: str, *, partly: bool = False)
     room = _kept if partly else _room
     replaced = tuple(room(x, "out", number) for x in given)
     return Moved(sent, replaced if type(out) is tuple else replaced[0], returns=True, targets=out)
+
+
+def computed(inputs: tuple[Any, ...], name: str) -> tuple[Any, ...]:
+    """Return inputs with iterators as arrays, for families that read arrays only."""
+    if not any(map(is_iterator, inputs)):
+        return inputs
+    return tuple(_computed(x, name) if is_iterator(x) else x for x in inputs)
+
+
+def _computed(part: Any, name: str) -> Any:  # Any: an array of whatever library
+    """Return the elements of an iterator as an array, for a family that reads arrays only."""
+    from kernelmill.algorithms.transform import transform  # noqa: PLC0415 - it moves arrays itself
+
+    count = length_of(part)
+    if count is None:
+        raise ArgumentError(
+            f"`{name}` has no end", hint="pass `km.iterators.strided(it, 1, count=n)`"
+        )
+    made = transform(part, _same)
+    if events.active:
+        size = getattr(made, "nbytes", 0)
+        events.emit("copy", name, device="cpu", bytes=size, reason="iterator")
+    return made
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def _number(placed: Sequence[Any]) -> int:
