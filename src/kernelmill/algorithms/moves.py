@@ -55,8 +55,8 @@ class Moved:
 def moved(inputs: tuple[Any, ...], out: Any, name: str, *, partly: bool = False) -> Moved:
     """Return the arguments of a call with its NumPy arrays on the device that will compute.
 
-    That is the device of another input, else the current one; on the CPU nothing is moved. Iterators
-    become arrays: families that read them themselves call `feeds.moved_feeds`.
+    That is the device of another input, else the current one; on the CPU nothing is moved.
+    Iterators become arrays: families that read them themselves call `feeds.moved_feeds`.
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ import numpy as np
 from kernelmill.algorithms.arguments import Argument, argument, backend_of, outputs_of, rules_of
 from kernelmill.algorithms.costs import Cost, count_flops
 from kernelmill.algorithms.folds import Fold, element_program, plan_fold
-from kernelmill.algorithms.moves import moved
+from kernelmill.algorithms.moves import computed, moved
 from kernelmill.algorithms.plan import Bound, Built, Scope, aligned, build
 from kernelmill.algorithms.policy import GROUP_TILES, records_bytes, segment_tree
 from kernelmill.algorithms.source import assemble, storing, text_of
@@ -88,6 +88,7 @@ class Passed(Scope):
 
 def prepare_segments(request: SegmentRequest, inputs: tuple[Any, ...], out: Any) -> Bound:
     """Check the arguments of a call, elements and then offsets, and bind them to a kernel."""
+    inputs = (*computed(inputs[:1], "x"), *inputs[1:])
     lengths = _checked_on_host(request, inputs)
     call = moved(inputs, out, "x")
     given = _arguments(call.inputs)
