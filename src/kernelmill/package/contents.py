@@ -9,6 +9,7 @@ from kernelmill import __version__
 from kernelmill.package import sbom
 from kernelmill.package.archs import sorted_archs
 from kernelmill.package.artifact import python_files
+from kernelmill.package.declared_needs import declared_needs
 from kernelmill.package.digest import file_hash
 from kernelmill.package.frameworks import kind_of, ops_text, python_root
 from kernelmill.package.manifest import TorchNoarch
@@ -103,6 +104,7 @@ def _metadata(
     ours: dict[str, Any] = {"framework": kind_of(entry.variant)}  # Any: JSON
     if project.version is not None:
         ours["version"] = project.version
+    ours |= declared_needs(project.root, manifest, backend)
     if recipe is not None and recipe.cuda is not None:
         ours["cuda-route"] = recipe.cuda.route
     if drift:
