@@ -29,6 +29,7 @@ _CHILD: Final = Path(__file__).with_name("check_child.py")
 _SECONDS: Final = 300.0
 # What the child was doing, in words.
 _STEPS: Final = {
+    "start": "starting Python",
     "framework": "importing its framework",
     "load": "loading the library",
     "import": "importing the kernel",
@@ -133,19 +134,20 @@ def _ended(
     if returncode == 0:
         return
     last = next((line for line in reversed(lines) if line["what"] in ("begin", "call")), None)
-    step = last["step"] if last and last["what"] == "begin" else "call"
-    doing = _STEPS[step] + (f" {last['name']}" if last and last["what"] == "call" else "")
+    called = last is not None and last["what"] == "call"
+    step = "start" if last is None else "call" if called else last["step"]
+    doing = _STEPS[step] + (f" {last['name']}" if last is not None and called else "")
     words = " ".join(errors.split())[-200:]
     said = f": {words}" if words else ""
     if returncode is None:
-        message, how = f"{doing} did not end within {_SECONDS:.0f} s", "hangs"
+        message, how = f"{doing} did not end within {_SECONDS:g} s", "hangs"
     else:
         message, how = (
             f"the process {_death(returncode)} in {doing}{said}",
             "dies without a traceback",
         )
     yield Finding(
-        "errors" if step == "call" else "loading",
+        "errors" if called else "loading",
         "error",
         subject.library_name,
         message,
