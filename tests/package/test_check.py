@@ -146,6 +146,21 @@ def test_metadata_that_is_absent_or_wrong(variant):
     assert "has no metadata.json" in findings(variant, rule="metadata")[0][1]
 
 
+def test_a_variant_as_they_were_built_before(variant):
+    """Without a digest, and with the Python side in a directory of the kernel's name."""
+    path = variant / "metadata.json"
+    facts = json.loads(path.read_text())
+    del facts["digest"]
+    path.write_text(json.dumps(facts))
+    (variant / "grey").mkdir()
+    (variant / "__init__.py").rename(variant / "grey" / "__init__.py")
+    assert findings(variant) == [
+        ("warning", "the Python side lies in grey/, as it did before metadata.json"),
+        ("warning", "metadata.json holds no digest"),
+    ]
+    assert check_variant(variant, here(), run=False).passed
+
+
 def test_a_library_of_another_name(variant):
     (library,) = variant.glob("*.so")
     library.rename(variant / "other.abi3.so")

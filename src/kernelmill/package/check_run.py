@@ -151,8 +151,10 @@ def _ended(
         "error",
         subject.library_name,
         message,
-        f"a program that makes a mistake {how}, where an exception belongs",
-        "throw in the binding; a C++ runtime of its own (zig, -static-libstdc++) cannot",
+        f"a program that {'makes a mistake' if called else 'loads it'} {how}",
+        "throw in the binding; a C++ runtime of its own (zig, -static-libstdc++) cannot"
+        if called
+        else "",
     )
 
 

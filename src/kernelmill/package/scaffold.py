@@ -79,7 +79,7 @@ def plan(
         "license": licence,
         "backends": json.dumps(list(chosen)),
         "depends": "[]" if framework == "tvm-ffi" else '["torch"]',
-        "extra": "tvm-ffi" if framework == "tvm-ffi" else "torch",
+        "needs": "apache-tvm-ffi numpy" if framework == "tvm-ffi" else "torch",
     }
     words["kernels"] = _kernels(framework, chosen, words)
     words["rows"] = _rows(framework, chosen, python)
