@@ -193,3 +193,20 @@ def test_locks_of_both_forms_are_read(world):
         hub.get_locked_kernel("org/top", lockfile=world.root / "old.lock")
     place = lock(world, ONE)
     assert hub.get_locked_kernel("org/top", lockfile=place / "kernels.lock").answer()
+
+
+def test_a_project_gets_the_version_that_it_asks_for(world):
+    """Theirs takes the lowest major version in the lock, though a dependency alone needs that."""
+    release(world.inner, "org/base", "1.0.0")
+    release(world.inner, "org/base", "2.0.0")
+    release(world.inner, "org/top", "1.0.0", needs=[("org/base", 1)])
+    text = '[tool.kernels.dependencies]\n"org/base" = 2\n"org/top" = 1\n'
+    place = lock(world, text)
+    assert (
+        theirs.get_locked_kernel("org/base", lockfile=place / "kernels.lock").answer()
+        == "kernel-base 1.0.0"
+    )
+    kernel = hub.get_locked_kernel("org/base", lockfile=place / "kernelmill.lock")
+    assert kernel.answer() == "kernel-base 2.0.0"
+    other = hub.get_locked_kernel("org/base@1", lockfile=place / "kernelmill.lock")
+    assert other.answer() == "kernel-base 1.0.0"

@@ -10,13 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from kernelmill.errors import LockError, PackageError
 from kernelmill.package.digest import safe_path
 from kernelmill.package.index import KernelNeed, check_commit
-from kernelmill.package.wanted import check_repo_id
+from kernelmill.package.wanted import Version, check_repo_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -281,6 +281,9 @@ class Lock:
             It is not locked, or several major versions of it are.
         """
         asked = [k for k in self.kernels.values() if repo_id in {k.repo_id, k.slot}]
+        if len(asked) > 1:  # the project's own, where kernels need other major versions
+            own = {self.slot_of(need) for need in self.requires if need.repo_id == repo_id}
+            asked = [k for k in asked if k.slot in own] or asked
         if len(asked) == 1:
             return asked[0]
         if asked:
@@ -293,10 +296,18 @@ class Lock:
             "`kernelmill lock`",
         )
 
-    def without_files(self) -> Lock:
-        """Return what decides on versions alone, to compare two locks quickly."""
-        bare = {slot: replace(kernel, variants={}) for slot, kernel in self.kernels.items()}
-        return Lock(self.requires, bare)
+    def slot_of(self, need: KernelNeed) -> str:
+        """Return the slot that serves what the project asks for."""
+        same = [kernel for kernel in self.kernels.values() if kernel.repo_id == need.repo_id]
+        fitting = [kernel for kernel in same if _meets(kernel, need)]
+        return next((kernel.slot for kernel in (*fitting, *same)), need.repo_id)
+
+
+def _meets(kernel: LockedKernel, need: KernelNeed) -> bool:
+    revision = need.wanted.revision
+    if revision:
+        return revision in {kernel.revision, kernel.commit[: len(revision)]}
+    return need.wanted.admits(Version(kernel.version))
 
 
 def read_lock(path: Path) -> Lock:

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 from kernelmill.errors import LockError
 from kernelmill.package.resolve import PROJECT, Step, chains_to
-from kernelmill.package.wanted import PythonNeed, Version, canonical_name
+from kernelmill.package.wanted import PythonNeed, canonical_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from kernelmill.package.index import KernelNeed
-    from kernelmill.package.lock import Lock, LockedKernel
+    from kernelmill.package.lock import Lock
 
 __all__ = ["Reason", "why"]
 
@@ -67,7 +66,7 @@ def why(lock: Lock, name: str) -> tuple[Reason, ...]:
     org/x 1.2.0 (abababababababababababababababababababab)
       the project -> org/x (version 1)
     """
-    roots = {_slot(lock, need): Step("", need) for need in lock.requires}
+    roots = {lock.slot_of(need): Step("", need) for need in lock.requires}
     edges: dict[str, dict[str, Step]] = {}
     for slot, kernel in lock.kernels.items():
         rows = {to: Step(slot, need) for to, need in kernel.needs.items()}
@@ -86,19 +85,6 @@ def why(lock: Lock, name: str) -> tuple[Reason, ...]:
         words = ", ".join(one.removeprefix("python:") for one in there) or "nothing"
         raise LockError(f"nothing needs {name}; locked: {words}")
     return tuple(found)
-
-
-def _slot(lock: Lock, need: KernelNeed) -> str:
-    same = [kernel for kernel in lock.kernels.values() if kernel.repo_id == need.repo_id]
-    fitting = [kernel for kernel in same if _meets(kernel, need)]
-    chosen = (fitting or same)[:1]
-    return chosen[0].slot if chosen else need.repo_id
-
-
-def _meets(kernel: LockedKernel, need: KernelNeed) -> bool:
-    if need.wanted.revision:
-        return need.wanted.revision in {kernel.revision, kernel.commit[: len(need.wanted.revision)]}
-    return need.wanted.admits(Version(kernel.version))
 
 
 def _texts(chains: Iterable[Iterable[Step]]) -> tuple[tuple[str, ...], ...]:
