@@ -13,7 +13,7 @@ from kernelmill.package import finder, load
 from kernelmill.package.registry import Add
 from kernelmill.package.registry_files import FilesRegistry
 from kernelmill.package.serve import Access, Handler, Server, User
-from kernelmill.package.serve_routes import Problem
+from kernelmill.package.serve_answers import Problem
 from kernelmill.package.shelf import open_shelf
 
 

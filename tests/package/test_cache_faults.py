@@ -68,7 +68,7 @@ def test_a_moment_of_weakness_is_waited_for(served, there, status):  # noqa: F81
             return answer
         from http import HTTPStatus
 
-        from kernelmill.package.serve_routes import Problem
+        from kernelmill.package.serve_answers import Problem
 
         return Problem(HTTPStatus(code), "weak").answer()
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from kernelmill.errors import PackageError
 from kernelmill.package.cache import content_key
 from kernelmill.package.choice import local_variant
+from kernelmill.package.evidence import verify_commit
 from kernelmill.package.load import Candidate, read_candidate, verify_digest
 from kernelmill.package.metadata import FILE
-from kernelmill.package.obtain import verify_commit
 from kernelmill.package.signature import BUNDLE, Signed, read_keys, signature_path
 from kernelmill.package.versions import needs_of, variant_files
 

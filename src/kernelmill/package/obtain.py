@@ -19,20 +19,21 @@ from kernelmill.config import get_config
 from kernelmill.errors import IntegrityError, NotPublishedError, PackageError
 from kernelmill.package.cache import HubCache, Source
 from kernelmill.package.choice import choose, local_variant
-from kernelmill.package.digest import file_hash, git_blob_id, hash_variant
+from kernelmill.package.digest import hash_variant
+from kernelmill.package.evidence import check_signature, verify_commit
 from kernelmill.package.load import Candidate, Origin, load, read_candidate, verify_digest
 from kernelmill.package.metadata import FILE, read_metadata
 from kernelmill.package.policy import Policy, RegistrySettings, Rule, read_policy
 from kernelmill.package.registry import Ref, Refs, pick_commit
 from kernelmill.package.registry_open import open_mirrors, open_settings
 from kernelmill.package.requirements import check_arch, check_python
-from kernelmill.package.signature import BUNDLE, Signed, signature_path, verify_signature
+from kernelmill.package.signature import signature_path
 from kernelmill.package.system import here
 from kernelmill.package.versions import needs_of, newest, variant_files
 from kernelmill.package.wanted import Wanted, branch_of, parse_version
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from types import ModuleType
 
     from kernelmill.package.lock import Lock, LockedKernel
@@ -338,7 +339,7 @@ class Shelves:
         origin = Origin(located.settings.url, located.repo_id, located.commit)
         checks = None
         if rule.level == _SIGNED:
-            checks = functools.partial(_check_signature, located, rule, directory)
+            checks = functools.partial(check_signature, located.repo_id, rule, directory)
         found = read_candidate(directory, origin=origin, before_parsing=checks)
         return found, functools.partial(self._verify, located, rule)
 
@@ -462,49 +463,3 @@ def _belongs(path: str, variants: Iterable[str]) -> bool:
     return any(
         path.startswith(f"build/{name}/") or path == signature_path(name) for name in variants
     )
-
-
-def _check_signature(located: Located, rule: Rule, directory: Path, metadata: bytes) -> None:
-    repository = directory.parent.parent
-    signed = Signed(
-        located.repo_id,
-        located.variant,
-        metadata,
-        repository / signature_path(located.variant),
-        directory / BUNDLE,
-    )
-    verify_signature(signed, rule)
-
-
-def verify_commit(found: Candidate, files: Mapping[str, File]) -> None:
-    """Compare a variant on disk with the listing of its commit: blob ids, sha256 of large files.
-
-    Parameters
-    ----------
-    found
-        The variant.
-    files
-        Path below the variant's directory → file of the commit.
-
-    Raises
-    ------
-    IntegrityError
-        A file is missing, unknown or another one; the text names each.
-    """
-    sums = found.digest.hexadecimal() if found.digest.algorithm == "sha256" else {}
-    there = {*found.digest.files, FILE}
-    if (found.directory / BUNDLE).is_file():
-        there.add(BUNDLE)
-    lines = [f"  {path}: missing" for path in sorted(set(files) - there)]
-    lines += [f"  {path}: unknown" for path in sorted(there - set(files))]
-    for path in sorted(there & set(files)):
-        file, place = files[path], found.directory / path
-        large = sums.get(path) or file_hash(place).hex() if file.sha256 else ""
-        key = large or git_blob_id(place)
-        if key != file.key:
-            lines.append(f"  {path}: the commit has {file.key}, found {key}")
-    if lines:
-        raise IntegrityError(
-            "\n".join([f"{found.directory} is not what its commit consists of:", *lines[:12]]),
-            hint="nothing of it was imported; `kernelmill verify --repair` downloads it again",
-        )

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from kernelmill.errors import KernelmillError, PackageError
-from kernelmill.package.serve_routes import ROUTES, Answer, Problem, Request, Service
+from kernelmill.package.serve_answers import Answer, Problem, Request, Service
+from kernelmill.package.serve_routes import ROUTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
