@@ -93,6 +93,15 @@ PATHS = [
     (["requires", 0, "version"], 7, "kernelmill.lock was changed after it was written"),
     (["digest"], "0" * 64, "kernelmill.lock was changed after it was written: its digest is"),
     (["format"], 9, "kernelmill.lock: format is 9; this version of kernelmill reads 1"),
+    (["format"], 1.0, "kernelmill.lock: format is 1.0; this version of kernelmill reads 1"),
+    (["requires"], [], "kernelmill.lock was changed after it was written"),
+    (["digest"], 1.5, "kernelmill.lock was changed after it was written: its digest is 1.5"),
+    (["kernels", 1, "variants", "torch-cpu", "files", "a", 1], True,
+     "kernels[1] (org/top).variants['torch-cpu'].files['a'] is ["),
+    (["kernels", 1, "variants", "torch-cpu", "files", "a", 1], 1.5,
+     "kernels[1] (org/top).variants['torch-cpu'].files['a'] is ["),
+    (["kernels", 1, "kernel-depends", 0, "version"], 1.5,
+     "kernels[1] (org/top).kernel-depends[0].version is 1.5; accepted"),
     (["extra"], 9, "kernelmill.lock has the unknown key 'extra'"),
 ]  # fmt: skip
 
@@ -192,3 +201,55 @@ def test_finding(tmp_path):
         read_lock(tmp_path / "kernelmill.lock")
     (tmp_path / "kernelmill.lock").write_text(lock.text())
     assert read_lock(tmp_path / "kernelmill.lock").text() == lock.text()
+
+
+@given(st.integers(0, 10_000), st.sampled_from(list('0123456789abcdefxZ"{}[],: \n\\/.-')))
+def test_any_change_of_a_character_is_refused_or_means_the_same(position, character):
+    text = a_lock().text()
+    position %= len(text)
+    for changed in (
+        text[:position] + character + text[position + 1 :],
+        text[:position] + text[position + 1 :],
+        text[:position] + character + text[position:],
+    ):
+        try:
+            found = Lock.parse(changed)
+        except LockError:
+            continue
+        assert found.text() == text
+
+
+NAMES = st.sampled_from(["org/a", "org/b", "acme/x.y", "o-1/k_2"])
+FILES = st.dictionaries(
+    st.sampled_from(["__init__.py", "a/b.py", "ä.py", "metadata.json", "x.so"]),
+    st.builds(LockedFile, st.text("0123456789abcdef", min_size=64, max_size=64), st.integers(0)),
+    max_size=4,
+)
+VARIANTS = st.dictionaries(st.sampled_from(["torch-cpu", "torch-cuda", "tvm-ffi01-cpu"]), FILES)
+
+
+@st.composite
+def locks(draw):
+    slots = draw(st.lists(NAMES, unique=True, max_size=4))
+    kernels = {}
+    for slot in slots:
+        needs = {
+            to: KernelNeed(to, draw(st.sampled_from([Wanted(1), Wanted(), Wanted.parse(">=1,<2")])))
+            for to in draw(st.lists(st.sampled_from(slots), unique=True))
+        }
+        variants = {n: LockedVariant(n, files) for n, files in draw(VARIANTS).items()}
+        commit = draw(st.sampled_from(["ab" * 20, "cd" * 32]))
+        version = draw(st.sampled_from(["1", "1.2.0", "2.0.0rc1"]))
+        kernels[slot] = LockedKernel(slot, version, draw(st.sampled_from(["", "v1", "tag ü"])),
+                                     commit, variants, needs, ("einops>=0.7",))  # fmt: skip
+    return Lock(tuple(KernelNeed(slot, Wanted(1)) for slot in slots), kernels)
+
+
+@given(locks(), locks())
+def test_locks_survive_their_text(one, other):
+    again = Lock.parse(one.text())
+    assert again.kernels == one.kernels
+    assert again.text() == one.text()
+    assert (one.text() == other.text()) == (
+        one.kernels == other.kernels and set(one.requires) == set(other.requires)
+    )

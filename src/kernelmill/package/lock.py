@@ -72,7 +72,6 @@ def _parts(value: object) -> Iterator[bytes]:
         for item in value:
             yield from _parts(item)
     else:
-        assert value is None or isinstance(value, str | int), value
         yield type(value).__name__.encode()
         yield str(value).encode()
 
@@ -238,7 +237,7 @@ class Lock:
         """
         body = _decode(text, place)
         found = body.get("format")
-        if found != FORMAT:
+        if type(found) is not int or found != FORMAT:
             raise LockError(
                 f"{place}: format is {found!r}; this version of kernelmill reads {FORMAT}",
                 hint="a newer kernelmill may have made it",
@@ -469,7 +468,8 @@ def _variant(name: str, value: object, place: str) -> LockedVariant:
 def _file(row: object, place: str) -> LockedFile:
     match row:
         case [str(sha256), int(size)] if _SHA256.fullmatch(sha256) and size >= 0:
-            return LockedFile(sha256, size)
+            if type(size) is int:  # True is an integer, too
+                return LockedFile(sha256, size)
     raise LockError(
         f"{place} is {_shown(row)}; accepted: 64 lower-case hexadecimal digits and a size",
         hint=_RELOCK,
