@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import copy
+import json
 import tomllib
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernels import _rust
 
+from kernelmill.cli import main
 from kernelmill.errors import ManifestError
+from kernelmill.package import whole_file
 from kernelmill.package.manifest import parse_manifest
 from kernelmill.package.migrate import migrate
 from kernelmill.package.toml_text import write_toml
@@ -154,3 +158,73 @@ def test_what_cannot_be_migrated(text, message):
     with pytest.raises(ManifestError) as caught:
         migrate(text)
     assert caught.value.message == message
+
+
+# ----------------------------------------------------------------------------- the verb
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(main, ["migrate", *arguments], prog_name="kernelmill")
+
+
+def test_the_verb_writes_and_says_what_it_did(tmp_path):
+    path = tmp_path / "build.toml"
+    before = (GOLDEN / "v3-comments.before.toml").read_text()
+    path.write_text(before)
+    path.chmod(0o640)
+    shown = invoke("--project", str(tmp_path), "--license", "Apache-2.0", "--dry-run")
+    assert (shown.exit_code, path.read_text()) == (0, before)
+    assert shown.stdout == migrate(before, licence="Apache-2.0").diff()
+    assert shown.stderr.endswith(f"{path} would be brought to edition 5\n")
+    done = invoke("--project", str(tmp_path), "--license", "Apache-2.0")
+    assert done.stdout == shown.stdout
+    assert done.stderr.startswith("note: `general.version` was missing: it is 1\n")
+    assert path.read_text() == (GOLDEN / "v3-comments.after.toml").read_text()
+    assert path.stat().st_mode & 0o777 == 0o640
+    again = invoke("--project", str(tmp_path))
+    assert (again.stdout, again.stderr) == ("", f"{path} is edition 5 already\n")
+
+
+def test_the_verb_prints_json(tmp_path):
+    (tmp_path / "build.toml").write_text((GOLDEN / "v4.before.toml").read_text())
+    found = json.loads(invoke("--project", str(tmp_path), "--json").stdout)
+    assert {key: found[key] for key in ("form", "changed", "comments_kept", "notes")} == {
+        "form": "v4",
+        "changed": True,
+        "comments_kept": True,
+        "notes": [],
+    }
+
+
+def test_the_verb_asks_for_a_licence_and_changes_nothing(tmp_path):
+    (tmp_path / "build.toml").write_text('[general]\nname = "ab"\nbackends = []\n')
+    done = invoke("--project", str(tmp_path))
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr == (
+        "error: build.toml: `general.license` is missing, and edition 5 needs it\n\n"
+        "hint: `kernelmill migrate --license Apache-2.0` writes one of the Hub's identifiers\n"
+    )
+
+
+def test_a_full_disk_leaves_the_file_as_it_was(tmp_path, monkeypatch):
+    path = tmp_path / "build.toml"
+    before = (GOLDEN / "v4.before.toml").read_text()
+    path.write_text(before)
+
+    def refuse(*_):
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(whole_file.os, "replace", refuse)
+    done = invoke("--project", str(tmp_path))
+    assert done.stderr == f"error: no space left on device ({path})\n"
+    assert path.read_text() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_link_is_written_through(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "build.toml").write_text((GOLDEN / "v4.before.toml").read_text())
+    (tmp_path / "build.toml").symlink_to("real/build.toml")
+    assert invoke("--project", str(tmp_path)).exit_code == 0
+    assert (tmp_path / "build.toml").is_symlink()
+    assert "edition = 5" in (tmp_path / "real" / "build.toml").read_text()
