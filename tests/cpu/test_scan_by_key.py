@@ -167,3 +167,14 @@ def test_faults_name_what_was_found() -> None:
     room = np.zeros(8, np.int64)
     with fails(km.ArgumentError, "`out[0]` and `out[2]` overlap"):
         km.reduce_by_key(keys, values, out=(room[:4], values.copy(), room[:1]))
+
+
+@pytest.mark.host
+def test_the_common_order_is_kept_on_request() -> None:
+    keys, values = runs(9000, 1), np.random.default_rng(4).normal(size=9000)
+    with km.Device("emulator"):
+        wanted = km.inclusive_scan_by_key(keys, values)
+    found = km.inclusive_scan_by_key(keys, values, determinism="device_to_device")
+    np.testing.assert_array_equal(found, wanted)
+    quick = km.inclusive_scan_by_key(keys, values)
+    np.testing.assert_allclose(quick, found, rtol=1e-9, atol=1e-9)

@@ -49,8 +49,11 @@ def inclusive_scan_by_key(
         all their fields are equal; NaN equals nothing.
     init
         A value that stands before the first one of each segment.
-    dtype, out, determinism
+    dtype, out
         As `km.inclusive_scan`.
+    determinism
+        By default the same bits on each run, with any number of threads; "device_to_device" gives
+        the CPU those of a GPU, and refuses operators that are not the same on every device.
 
     Returns
     -------

@@ -435,7 +435,7 @@ def _built(work: _Work) -> tuple[Built, Grid | None, int]:
         )
         name = f"{work.request.name} {fold.op.name} ({taken} {access[0]}, {made} {access[1]})"
         if placed is None:
-            return host_scan_source(name, parts, columns=columns)
+            return host_scan_source(name, parts, "scan_columns" if columns else "scan")
         return cuda_scan_source(name, parts, placed.way, placed.ring)
 
     built = build(

@@ -247,6 +247,7 @@ def _built(work: _Work) -> Built:
     count = made[-1][0] if work.room is not None else None
     assert count is None or isinstance(count, DType)
     results = made[0] if work.room is None else made[1]
+    serial = backend.target == "host" and request.options.determinism != "device_to_device"
     seeded = (len(work.seed.scalars), work.seed.part is not None, at)
 
     def source() -> KernelSource:
@@ -269,12 +270,12 @@ def _built(work: _Work) -> Built:
         types = ", ".join(f"{type_} {access}" for type_, access in (*taken, *made))
         name = f"{request.name} {fold.op.name} ({types})"
         if backend.target == "host":
-            return host_scan_source(name, parts)
+            return host_scan_source(name, parts, "scan_serial" if serial else "scan")
         return cuda_scan_source(name, parts, "tiles", None)
 
     moved_bytes = sum(a.view.dtype.itemsize for a in (work.keys, work.values, work.outputs[0]))
     return build(
-        (request.name, used, tuple(taken), tuple(made), seeded),
+        (request.name, used, tuple(taken), tuple(made), seeded, serial),
         "scan",
         scope,
         Cost(moved_bytes, 4 + 3 * count_flops(fold.combine.translation.program)),

@@ -35,6 +35,8 @@ __all__ = [
 
 # How a device goes through the tiles: by the ring, one block a tile, a warp for each sequence.
 Way: TypeAlias = Literal["ring", "tiles", "each"]
+# The templates of the host: one sequence or several, those whose elements lie apart, by key.
+HostWay: TypeAlias = Literal["scan", "scan_columns", "scan_serial"]
 Stored: TypeAlias = "DType | StructType"
 # Warps of device/ring.cuh that do neither scan nor reduce: one loads, one looks back.
 RING_ROLES: Final = 2
@@ -111,16 +113,13 @@ class ScanText:
         return self.result_operand + (3 if reduces else 1)
 
 
-def host_scan_source(name: str, parts: ScanText, *, columns: bool = False) -> KernelSource:
-    """Return the text of a scan on the host; of several sequences side by side as `columns`."""
+def host_scan_source(name: str, parts: ScanText, way: HostWay = "scan") -> KernelSource:
+    """Return the text of a scan on the host."""
     writer = _Writer(parts, HOST)
     structs = writer.structs()
     none = "if (c.length == 0) return Sink::none(c);\n  " if writer.reduces else ""
-    loops, file = "km::scan", "scan.hpp"
-    if columns:
-        loops, file = "km::scan_columns", "scan_columns.hpp"
-    launch = f"const km::ScanCall c(call);\n  {none}{loops}<Scan, Feed, Sink>::run(c, Scan(c));"
-    return assemble(name, writer.files(file), writer.printed, launch, structs)
+    launch = f"const km::ScanCall c(call);\n  {none}km::{way}<Scan, Feed, Sink>::run(c, Scan(c));"
+    return assemble(name, writer.files(f"{way}.hpp"), writer.printed, launch, structs)
 
 
 def cuda_scan_source(name: str, parts: ScanText, way: Way, ring: RingPolicy | None) -> KernelSource:
