@@ -24,19 +24,93 @@ __all__ = [
     "BACKENDS",
     "DTYPES",
     "FAMILIES",
+    "HOLES",
+    "ITERATORS",
     "LAYOUTS",
     "Capabilities",
     "Capability",
+    "Hole",
     "absence",
     "capabilities",
+    "hole",
 ]
 
-# A new family, back end or layout is one more name here; the tests follow.
-FAMILIES: Final = ("transform", "reduce")
+# Functions of the table, and the family that back ends know them by; one stands for others that are
+# alike: "scan" for all scans. A new one is one more row here; the tests follow.
+_FAMILY_OF: Final = {
+    "transform": "transform",
+    "adjacent_difference": "transform",
+    "reduce": "reduce",
+    "argmin": "reduce",
+    "scan": "scan",
+    "select": "select",
+    "unique": "select",
+    "histogram": "histogram",
+    "search": "search",
+    "segmented": "segmented",
+}
+FAMILIES: Final = tuple(_FAMILY_OF)
 BACKENDS: Final = ("cpu", "cuda", "emulator")
-LAYOUTS: Final[tuple[str, ...]] = get_args(Pattern)
+# How elements come: arrays by their strides, and iterators of one dimension.
+ITERATORS: Final = ("zip", "transform", "permutation", "reverse")
+LAYOUTS: Final[tuple[str, ...]] = (*get_args(Pattern), *ITERATORS)
 STRUCT: Final = "struct"
 DTYPES: Final = (*(dtype.name for dtype in SCALARS), STRUCT)
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """What is refused on every device: of which the text says why, as the error does.
+
+    `{shape}` and `{dtype}` in it are those of the input.
+    """
+
+    families: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    layouts: tuple[str, ...]
+    text: str
+
+    def told(self, dtype: str, shape: tuple[int, ...] | str) -> str:
+        """Return the text of the error for an input."""
+        name = "Struct" if dtype == STRUCT else dtype
+        return self.text.format(dtype=name, shape=shape)
+
+
+_TURNED: Final = ("transposed",)
+_NO_ORDER: Final = ("complex64", "complex128", STRUCT)
+HOLES: Final = (
+    Hole(("argmin",), (STRUCT,), LAYOUTS, "elements of argmin are {dtype}; expected: numbers"),
+    Hole(
+        ("adjacent_difference", "segmented"),
+        DTYPES,
+        _TURNED,
+        "`x` has shape {shape}; expected: one dimension",
+    ),
+    Hole(
+        ("scan",), DTYPES, _TURNED, "`x` has 2 dimensions; inclusive_scan without `axis` takes one"
+    ),
+    Hole(
+        ("select",),
+        DTYPES,
+        _TURNED,
+        "`x` is of shape {shape}; select takes arrays of one dimension",
+    ),
+    Hole(
+        ("unique",),
+        DTYPES,
+        _TURNED,
+        "`x` is of shape {shape}; unique takes arrays of one dimension",
+    ),
+    Hole(("histogram",), _NO_ORDER, LAYOUTS, "`x` has elements of {dtype}, which have no order"),
+)
+
+
+def hole(family: str, dtype: str, layout: str) -> Hole | None:
+    """Return the hole in which a call lies, if any."""
+    return next(
+        (h for h in HOLES if family in h.families and dtype in h.dtypes and layout in h.layouts),
+        None,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +178,8 @@ def capabilities() -> Capabilities:
     """Return which family serves which element type and layout on which back end.
 
     "broadcast" is an array with zero strides, "transposed" one whose last axis is not the
-    contiguous one. bfloat16 comes in arrays of `ml_dtypes` or torch; a reduction of structs takes
-    an operator of the user.
+    contiguous one, as `x.T`; the others are made by `km.iterators`. bfloat16 comes in arrays of
+    `ml_dtypes` or torch; a reduction of structs takes an operator of the user.
 
     Examples
     --------
@@ -117,7 +191,11 @@ def capabilities() -> Capabilities:
     return Capabilities(
         tuple(
             Capability(
-                family, dtype, layout, backend, reasons[backend] or _lacking(family, backend)
+                family,
+                dtype,
+                layout,
+                backend,
+                reasons[backend] or _lacking(family, backend) or _refusal(family, dtype, layout),
             )
             for family, backend, dtype, layout in product(FAMILIES, BACKENDS, DTYPES, LAYOUTS)
         )
@@ -125,7 +203,12 @@ def capabilities() -> Capabilities:
 
 
 def _lacking(family: str, device: str) -> str:
-    return lacking(backend_named(device), family)
+    return lacking(backend_named(device), _FAMILY_OF[family])
+
+
+def _refusal(family: str, dtype: str, layout: str) -> str:
+    found = hole(family, dtype, layout)
+    return "" if found is None else found.told(dtype, "(m, n)")
 
 
 def absence(device: str) -> str:

@@ -53,6 +53,7 @@ from kernelmill.runtime.memory import QUICK_TYPES
 
 if TYPE_CHECKING:
     from kernelmill.algorithms.feed_nodes import Strand
+    from kernelmill.dtypes import Type
 
 __all__ = ["argmax", "argmin"]
 
@@ -180,7 +181,7 @@ def _prepare(asked: _Asked, inputs: tuple[Any, ...], out: Any) -> Bound:
     call = moved(inputs, out, "x")
     (given,) = arguments_of(call.inputs, "x")
     backend_of((given,), "reduce")
-    _check(asked.name, given)
+    _check(asked.name, given.view.dtype)
     if not given.view.shape:
         raise ArgumentError(f"`x` is a scalar; {asked.name} takes an array")
     with promotion(rules_of((given,))):
@@ -188,10 +189,10 @@ def _prepare(asked: _Asked, inputs: tuple[Any, ...], out: Any) -> Bound:
     return replace(bound, finish=call.back) if call.returns else bound
 
 
-def _check(name: str, given: Argument) -> None:
-    if isinstance(given.view.dtype, StructType):
+def _check(name: str, type_: Type) -> None:
+    if isinstance(type_, StructType):
         raise DTypeError(
-            f"elements of {name} are {given.view.dtype}; expected: numbers",
+            f"elements of {name} are {type_}; expected: numbers",
             hint="reduce pairs: km.reduce(km.iterators.zip(x, km.iterators.counting()), op)",
         )
 
@@ -251,6 +252,7 @@ def _of_iterator(asked: _Asked, x: Any, out: Any) -> Bound:
     """Bind a call for an iterator: its elements are made where they are compared."""
 
     def paired(strand: Strand, value: nodes.Node, type_: Any) -> nodes.Node:
+        _check(asked.name, type_)
         place = strand.operand(strand.ground.index(), int64)
         return nodes.Pack((value, place), struct_of(TupleType((type_, int64))))
 

@@ -1,0 +1,202 @@
+"""Calls of every family on every element type and form of input, and what NumPy says of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+
+import kernelmill as km
+from kernelmill import iterators as it
+from kernelmill.algorithms.iterators import arrays_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+assert ml_dtypes  # registers bfloat16 with NumPy
+
+N = 300
+SHAPE = (20, 24)
+PAIR = km.struct({"key": "int32", "value": "float64"}, name="Pair")
+
+
+@dataclass(frozen=True)
+class Family:
+    """How a family is called on elements, and what it gives; both take an array of them."""
+
+    call: Callable[[Any], Any]
+    wanted: Callable[[np.ndarray], Any]
+
+
+def values(dtype: str, shape: int | tuple[int, ...] = N) -> np.ndarray:
+    """Elements of a type: small whole numbers, some of them equal to their neighbours."""
+    random = np.random.default_rng(3)
+    numbers = random.integers(0, 12, shape)
+    if dtype == "struct":
+        made = np.empty(shape, PAIR.dtype)
+        made["key"] = numbers
+        made["value"] = random.random(shape)
+        return made
+    type_ = km.dtype_of(dtype).to_numpy()
+    if type_.kind == "c":
+        return (numbers + 1j * numbers[::-1]).astype(type_)
+    return numbers.astype(type_)
+
+
+def first(pair: Any) -> Any:
+    return pair[0]
+
+
+def same(x: Any) -> Any:
+    return x
+
+
+PLACES = np.random.default_rng(4).integers(0, N, N)
+
+
+def arranged(dtype: str, layout: str) -> tuple[Any, np.ndarray]:
+    """An input in a form, and its elements."""
+    x = values(dtype)
+    rows, columns = SHAPE
+    if layout == "transposed":
+        turned = values(dtype, (columns, rows)).T
+        return turned, turned
+    if layout == "strided":
+        return x[::2], x[::2]
+    if layout == "broadcast":
+        repeated = np.broadcast_to(x[:1], N)
+        return repeated, repeated
+    made: dict[str, tuple[Any, np.ndarray]] = {
+        "contiguous": (x, x),
+        "zip": (it.transform(it.zip(x, it.counting()), first), x),
+        "transform": (it.transform(x, same), x),
+        "permutation": (it.permutation(x, PLACES), x[PLACES]),
+        "reverse": (it.reverse(x), x[::-1]),
+    }
+    return made[layout]
+
+
+# ----------------------------------------------------------------------------- operators
+
+
+def larger(a: Any, b: Any) -> Any:
+    return a if a.key >= b.key else b
+
+
+def is_struct(x: Any) -> bool:
+    return element(x).dtype == PAIR.dtype
+
+
+def element(x: Any) -> np.ndarray:
+    """An array of the type of the elements."""
+    return next(a for a in arrays_of(x) if isinstance(a, np.ndarray))
+
+
+def odd(v: Any) -> Any:
+    return v != 0
+
+
+def odd_key(v: Any) -> Any:
+    return v.key != 0
+
+
+def picked(x: np.ndarray) -> np.ndarray:
+    return x[(x["key"] if x.dtype == PAIR.dtype else x) != 0]
+
+
+def equal_keys(a: Any, b: Any) -> Any:
+    return a.key == b.key
+
+
+def keys(x: np.ndarray) -> np.ndarray:
+    return x["key"] if x.dtype == PAIR.dtype else x
+
+
+def firsts(x: np.ndarray) -> np.ndarray:
+    of = keys(x)
+    return x[np.concatenate([[True], of[1:] != of[:-1]])]
+
+
+def by_key(a: Any, b: Any) -> Any:
+    return a.key < b.key
+
+
+def largest(x: np.ndarray) -> Any:
+    if x.dtype == PAIR.dtype:
+        flat = x.reshape(-1)
+        return flat[np.argmax(flat["key"])]["key"]
+    return np.maximum.reduce(x, axis=None)
+
+
+def running(x: np.ndarray) -> np.ndarray:
+    return np.maximum.accumulate(keys(x))
+
+
+def reduced(x: Any) -> Any:
+    found = km.reduce(x, km.op(larger, commutative=False) if is_struct(x) else km.maximum)
+    return found["key"] if is_struct(x) else found
+
+
+def scanned(x: Any) -> Any:
+    found = km.inclusive_scan(x, larger if is_struct(x) else km.maximum)
+    return found["key"] if is_struct(x) else found
+
+
+def searched(values_: Any) -> Any:
+    sorted_ = np.sort(values(str(element(values_).dtype) if not is_struct(values_) else "struct"),
+                      order="key" if is_struct(values_) else None)  # fmt: skip
+    return km.lower_bound(sorted_, values_, by_key if is_struct(values_) else None)
+
+
+def places(x: np.ndarray) -> np.ndarray:
+    name = "struct" if x.dtype == PAIR.dtype else str(x.dtype)
+    return np.searchsorted(np.sort(keys(values(name))), keys(x))
+
+
+OFFSETS = np.array([0, 0, 7, 100, 150])
+
+
+def segments(x: Any) -> Any:
+    found = km.segmented_reduce(x, OFFSETS[1:], larger if is_struct(x) else km.maximum)
+    return found["key"] if is_struct(x) else found
+
+
+def of_segments(x: np.ndarray) -> np.ndarray:
+    return np.array([keys(x)[a:b].max() for a, b in pairwise(OFFSETS[1:])])
+
+
+def transformed(x: Any) -> Any:
+    return km.transform(x, same)
+
+
+def differences(x: Any) -> Any:
+    return km.adjacent_difference(x, second)
+
+
+def second(_: Any, before: Any) -> Any:
+    return before
+
+
+FAMILIES: dict[str, Family] = {
+    "transform": Family(transformed, lambda x: x),
+    "reduce": Family(reduced, largest),
+    "argmin": Family(lambda x: km.argmin(x), np.argmin),
+    "adjacent_difference": Family(differences, lambda x: np.concatenate([x[:1], x[:-1]])),
+    "scan": Family(scanned, running),
+    "select": Family(lambda x: km.select(x, odd_key if is_struct(x) else odd), picked),
+    "unique": Family(lambda x: km.unique(x, equal=equal_keys if is_struct(x) else None), firsts),
+    "histogram": Family(lambda x: km.histogram_even(x, 6, 0, 12),
+                        lambda x: np.histogram(x.astype(np.float64), 6, (0, 12))[0]),
+    "search": Family(searched, places),
+    "segmented": Family(segments, of_segments),
+}  # fmt: skip
+
+
+def there(found: Any) -> Any:
+    """A result as NumPy's: of a device where nothing came from the host."""
+    if type(found) is tuple:
+        return tuple(map(there, found))
+    return found.numpy() if hasattr(found, "numpy") else found
