@@ -226,7 +226,8 @@ def _archs(manifest: Manifest) -> Iterator[Fault]:
     for kernel in manifest.kernels:
         yield from _cuda(kernel.cuda_capabilities, f"kernel.{kernel.name}.cuda-capabilities")
         yield from _rocm(kernel.rocm_archs, f"kernel.{kernel.name}.rocm-archs")
-        if isinstance(framework, TvmFfi) and "torch" in kernel.depends:
+        built = kernel.backend in ("cpu", "cuda")  # others are refused before they are compiled
+        if built and isinstance(framework, TvmFfi) and "torch" in kernel.depends:
             yield Fault(
                 f"kernel.{kernel.name}.depends",
                 "torch is named, but [tvm-ffi] builds without torch's headers",
