@@ -51,8 +51,8 @@ def get_kernel(
     backend
         "cpu" leaves the accelerator out; None is what the system has.
     trust
-        True, or a list with this repository in it, loads it though no rule allows its publisher;
-        its bytes are verified all the same.
+        True, or a list with this repository in it, loads it though nobody vouches for its
+        publisher. A rule about it counts all the same, and so does what is verified.
     check_arch
         Whether code for CUDA must have been built for the current device.
 

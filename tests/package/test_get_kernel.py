@@ -182,6 +182,19 @@ def test_a_rule_can_refuse_whom_the_registry_trusts(served, tmp_path):  # noqa: 
         hub.get_kernel("org/twice", version=1)
 
 
+@pytest.mark.parametrize("trust", [True, ["org/twice"]])
+def test_a_call_vouches_where_no_rule_decides_and_weakens_none(served, tmp_path, trust):  # noqa: F811
+    publish(served, write_project(tmp_path / "p", digest=False), "stranger/twice")
+    publish(served, write_project(tmp_path / "q", digest=False))
+    names = trust if trust is True else ["stranger/twice"]
+    assert hub.get_kernel("stranger/twice", version=1, trust=names).twice(1) == 2
+    forget_kernels()
+    for level, kind, text in ((0, TrustError, "refuses"), (2, IntegrityError, "holds no digest")):
+        write_rules(tmp_path, f'[[trust]]\npublisher = "org"\nlevel = {level}\n')
+        with pytest.raises(kind, match=text):
+            hub.get_kernel("org/twice", version=1, trust=trust)
+
+
 def test_level_2_needs_a_digest(served, tmp_path):  # noqa: F811
     publish(served, write_project(tmp_path / "p", digest=False))
     assert hub.get_kernel("org/twice", version=1).twice(1) == 2

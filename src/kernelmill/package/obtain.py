@@ -102,7 +102,7 @@ class Shelves:
     offline
         Whether no registry is asked.
     trust
-        True trusts all, a list the repositories in it, as far as level 1.
+        True vouches for all, a list for the repositories in it, where no rule is about them.
     backend
         "cpu" leaves the accelerator out; None is what the system has.
     progress
@@ -141,13 +141,12 @@ class Shelves:
         TrustError
             They are not trusted at all; the hint is the command that would change it.
         """
-        if self.trust is True or (self.trust and repo_id in self.trust):
-            return Rule(repo_id, 1)
+        asked = self.trust is True or (self.trust is not False and repo_id in self.trust)
         return self.policy.rule(
             settings.name,
             repo_id,
-            vouched=lambda: self._vouched(settings, repo_id, commit),
-            trust=settings.trust,
+            vouched=lambda: asked or self._vouched(settings, repo_id, commit),
+            trust="publisher" if asked else settings.trust,
         )
 
     def _vouched(self, settings: RegistrySettings, repo_id: str, commit: str) -> bool | None:
