@@ -111,3 +111,17 @@ def test_from_push_to_lock_to_both_clients(served, tmp_path):  # noqa: F811
     theirs = kernels.get_locked_kernel("org/twice", lockfile=place / "kernels.lock")
     assert (ours.VERSION, theirs.VERSION, newest.VERSION) == ("1.0.0", "1.0.0", "1.1.0")
     assert ours.twice(21) == theirs.twice(21) == 42
+
+
+def test_versions_take_one_request_each_beside_the_references(served):  # noqa: F811
+    for version in ("1.0.0", "2.0.0", "3.0.0"):
+        release(served.service.registry, "org/plain", version, index=False, semantic=False)
+    registry = HubRegistry(served.endpoint)
+    served.log.requests.clear()
+    assert [str(one.published) for one in survey(registry, "org/plain", index=False)] == [
+        "3", "2", "1",
+    ]  # fmt: skip
+    assert len(served.log.requests) == 4
+    served.log.requests.clear()
+    survey(registry, "org/plain")
+    assert len(served.log.requests) == 5  # and one that looked for an index
