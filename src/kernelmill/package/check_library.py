@@ -79,7 +79,7 @@ def _manylinux(subject: Subject) -> Iterator[Finding]:
         f"loading fails on systems older than manylinux_{needed}"
         if needed
         else "loading fails on most systems",
-        "build with `kernelmill build`, which pins these symbols, or on an older system",
+        "`kernelmill build` pins what can be pinned; do without the rest, or say --manylinux",
     )
 
 
