@@ -222,6 +222,7 @@ def _built(
 ) -> Built:
     types = tuple(storage(a.type) for a in operands[:2])
     aligned = all(a.access(backend.target, "contiguous") != "unaligned" for a in operands[:2])
+    plain = _is_plain(operands[0])
     program = storing(found.translation.program, (bool_,))
     data, value = (type_spelling(t, qualified=True) for t in types)
     upper = "true" if request.upper else "false"
@@ -229,8 +230,10 @@ def _built(
 
     def source() -> KernelSource:
         if backend.target == "host":
+            adjoins = "true" if plain else "false"
             run = (
-                f"km::search<km::Op, {data}, {value}, {upper}>::run(call, km::Op(call->captures));"
+                f"km::search<km::Op, {data}, {value}, {upper}, {adjoins}>::run(call, "
+                "km::Op(call->captures));"
             )
             return assemble(name, ["search.hpp"], [print_program(program, HOST)], run)
         policy = search_policy()
@@ -249,8 +252,16 @@ def _built(
     cost = Cost(
         sum(a.view.dtype.itemsize for a in operands[:2]), depth * (2 + count_flops(program))
     )
-    key = ("search", found, types, request.upper, aligned)
+    key = ("search", found, types, request.upper, aligned, plain)
     return build(key, "search", Scope((found,)), cost, source, backend=backend)
+
+
+def _is_plain(data: Argument) -> bool:
+    """Whether elements of the data adjoin, and lie where their type wants them."""
+    view = data.view
+    size = view.dtype.itemsize
+    adjoins = view.size <= 1 or view.strides[0] == size
+    return adjoins and view.dtype != bool_ and view.ptr % (size & -size) == 0
 
 
 # ----------------------------------------------------------------------------- plan and launch

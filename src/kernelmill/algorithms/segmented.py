@@ -14,13 +14,14 @@ import numpy as np
 
 from kernelmill import events
 from kernelmill.algorithms.plan import Bound, Plan, execute, lately, remember
-from kernelmill.algorithms.reduce import reduce
+from kernelmill.algorithms.reduce import reduce, transform_reduce
 from kernelmill.algorithms.reductions import check_determinism
 from kernelmill.algorithms.scan import exclusive_scan, inclusive_scan
 from kernelmill.algorithms.segments import SegmentRequest, prepare_segments
 from kernelmill.compiler.op import WELL_KNOWN, Op, as_op, root_of
 from kernelmill.errors import ArgumentError, ShapeError
-from kernelmill.runtime.memory import QUICK_TYPES
+from kernelmill.runtime.devices import Device
+from kernelmill.runtime.memory import QUICK_TYPES, is_on_cuda
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -213,30 +214,57 @@ def _as_array(offsets: Any) -> Any:
 
 def _run(request: SegmentRequest, arrays: tuple[Any, ...], out: Any) -> Any:
     key = _quick_key(request, arrays, out)
-    if key is not None and not events.active:
+    if key is not None and not events.active and _need_no_look(request, arrays):
         for found in lately(key):
             done = found.try_launch((request.op.function,), arrays, out)
             if done is not None:
                 return done
     bound = prepare_segments(request, arrays, out)
     if key is not None and bound.is_plain:
-        remember(key, _plan(request, bound))
+        remember(key, Plan(bound, partial(prepare_segments, request), fixed=True))
     return execute(bound)
 
 
 def _quick_key(
     request: SegmentRequest, arrays: tuple[Any, ...], out: Any
 ) -> tuple[object, ...] | None:
-    """Return what tells this call apart from others, where its offsets need no look."""
-    if request.init is not None or request.dtype is not None or type(arrays[1]) is np.ndarray:
+    """Return what tells this call apart from others, if all its arrays are of a common kind."""
+    if request.init is not None or request.dtype is not None:
         return None
     parts: list[object] = [request.name, request.exclusive, request.determinism, len(arrays)]
     parts.append(root_of(request.op.function))
     for x in (*arrays, *(() if out is None else (out,))):
-        if type(x) not in QUICK_TYPES:
+        if type(x) is not np.ndarray and type(x) not in QUICK_TYPES:
             return None
         parts += (type(x), getattr(x, "shape", None), getattr(x, "dtype", None))
     return tuple(parts)
+
+
+# Offsets from which on they are compared by all threads.
+_MANY: Final = 1 << 16
+
+
+def _need_no_look(request: SegmentRequest, arrays: tuple[Any, ...]) -> bool:
+    """Whether offsets are right at a glance; those of a device are not looked at."""
+    x, offsets = arrays[:2]
+    if type(offsets) is not np.ndarray:
+        return is_on_cuda(offsets)
+    if len(arrays) > 2 or offsets.ndim != 1 or offsets.size < 2:  # noqa: PLR2004 - begins and ends
+        return False
+    first, last, length = int(offsets[0]), int(offsets[-1]), x.shape[0]
+    if first < 0 or last > length or (request.scans and (first or last != length)):
+        return False
+    begins, ends = offsets[:-1], offsets[1:]
+    if request.op.identity is None:
+        return bool((begins < ends).all())
+    if offsets.size < _MANY:
+        return bool((begins <= ends).all())
+    with Device("cpu"):
+        return bool(transform_reduce((begins, ends), _ascends, WELL_KNOWN["logical_and"]))
+
+
+def _ascends(a: Any, b: Any) -> Any:
+    return a <= b
 
 
 def _plan(request: SegmentRequest, bound: Bound) -> Plan:

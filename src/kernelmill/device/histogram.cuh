@@ -131,33 +131,58 @@ struct histogram<indices<K...>, Place, Count, Access, Operands> {
   };
   static KM_INL i32 slot_of(const Place& p, T x) {
     if constexpr (bytes) return (i32)bit_cast<u8>(x);
-    else return p.exact ? p.place(x) : p.place_far(x);
+    else return p.place(x);
   }
   static KM_INL void count(const shared_table& to, const Place& p, T x, S by) {
     const i32 bin = slot_of(p, x);
     if (bytes || bin >= 0) to.add(bin, by);
   }
+  // Values whose bins are not sure at once are read again: so the quick way stays short.
   static KM_INL void count_packed(const call& c, const shared_table& to, const Place& p) {
     const i64 packets = c.elements / wide, step = (i64)gridDim.x * blockDim.x;
     const packet* from = (const packet*)c.data[0];
     i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     for (; i + (packets_in_flight - 1) * step < packets; i += packets_in_flight * step) {
       packet seen[packets_in_flight];
+      u32 left = 0;
       KM_UNROLL_ALL for (int u = 0; u < packets_in_flight; u++) seen[u] = load_packet_once(from + i + u * step);
-      KM_UNROLL_ALL for (int u = 0; u < packets_in_flight; u++) count_packet(to, p, seen[u]);
+      KM_UNROLL_ALL for (int u = 0; u < packets_in_flight; u++) left |= count_packet(to, p, seen[u]) ? 1u << u : 0;
+      if (left) {
+        _Pragma("unroll 1") for (int u = 0; u < packets_in_flight; u++)
+          if (left >> u & 1) count_unsure(to, p, c.data[0] + (i + u * step) * 16);
+      }
     }
-    _Pragma("unroll 1") for (; i < packets; i += step) count_packet(to, p, load_packet_once(from + i));
+    _Pragma("unroll 1") for (; i < packets; i += step)
+      if (count_packet(to, p, load_packet_once(from + i))) count_unsure(to, p, c.data[0] + i * 16);
     i = packets * wide + threadIdx.x;
     if (blockIdx.x == 0 && i < c.elements) count(to, p, element<T>::load(c.data[0] + i * (i64)sizeof(T)), (S)1);
   }
-  static KM_INL void count_packet(const shared_table& to, const Place& p, const packet& seen) {
+  // Whether some values are left.
+  static KM_INL bool count_packet(const shared_table& to, const Place& p, const packet& seen) {
     typedef batch<typename stored<T>::type, wide> held;
     const held some = bit_cast<held>(seen);
-    KM_UNROLL_ALL for (int v = 0; v < wide; v++) count(to, p, widened(T(), some.item[v]), (S)1);
+    bool left = false;
+    KM_UNROLL_ALL for (int v = 0; v < wide; v++) {
+      const T x = widened(T(), some.item[v]);
+      if constexpr (bytes) {
+        count(to, p, x, (S)1);
+      } else {
+        const i32 bin = p.place_sure(x);
+        if (bin >= 0) to.add(bin, (S)1);
+        left |= bin == unsure;
+      }
+    }
+    return left;
+  }
+  static KM_INL void count_unsure(const shared_table& to, const Place& p, const char* from) {
+    _Pragma("unroll 1") for (int v = 0; v < wide; v++) {
+      const T x = element<T>::load(from + v * (int)sizeof(T));
+      if (p.place_sure(x) == unsure) count(to, p, x, (S)1);
+    }
   }
   static KM_INL void count_each(const call& c, const shared_table& to, const Place& p, int k) {
     const i64 step = (i64)gridDim.x * blockDim.x;
-    _Pragma("unroll 4") for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < c.elements; i += step)
+    _Pragma("unroll 2") for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < c.elements; i += step)
       count(to, p, element_at<T>(c, k, i), weight_at(c, i));
   }
   static KM_INL S weight_at(const call& c, i64 i) {

@@ -55,8 +55,10 @@ struct segmented {
     __align__(16) u8 ends[tile];
     open parts[segment_warps];
     carry carries[segment_warps];
+    carry far[segment_warps];
     int first_end[segment_warps];  // where the first segment of a part ends, or its size
-    i64 low, high;
+    i64 low, high, from;           // the segments that end in the tile, and where the first of them begins
+    u64 full;
     KM_INL A& at(int i) { return ((A*)stage)[i]; }
   };
 
@@ -98,38 +100,77 @@ struct segmented {
     return ended_before(c, t * tile);
   }
 
+  // Begins and ends of `asked` segments of a thread, loaded before the first is looked at; -1 for none.
+  static constexpr int asked = 4;
+  struct spans {
+    i64 begin[asked], end[asked];
+  };
+  static KM_INL spans spans_of(const call& c, const shared& s, i64 first) {
+    spans some;
+    KM_UNROLL_ALL for (int u = 0; u < asked; u++) {
+      const i64 i = first + u * segment_threads;
+      some.begin[u] = some.end[u] = -1;
+      if (i < s.high) some.begin[u] = offset(c, i), some.end[u] = offset(c, i + 1);
+    }
+    return some;
+  }
   static KM_INL void mark(const call& c, shared& s, i64 begin, int items) {
     const int t = (int)threadIdx.x;
-    for (i64 i = s.low + t; i < s.high; i += segment_threads) {
-      const i64 end = offset(c, i + 1), place = end - 1 - begin;
-      if (end > offset(c, i) && place >= 0 && place < items) s.ends[place] = 1;
+    _Pragma("unroll 1") for (i64 i = s.low + t; i < s.high; i += asked * segment_threads) {
+      const spans some = spans_of(c, s, i);
+      KM_UNROLL_ALL for (int u = 0; u < asked; u++) {
+        const i64 place = some.end[u] - 1 - begin;
+        if (some.end[u] > some.begin[u] && place >= 0 && place < items) s.ends[place] = 1;
+      }
     }
     const i64 before = offset(c, 0) - 1 - begin;  // elements before all segments are none of the first one's
     if (t == 0 && before >= 0 && before < items) s.ends[before] = 1;
     if (t == 1 && begin + items == c.items) s.ends[items - 1] = 1;
+    if (t == 2) s.from = offset(c, smaller(s.low, c.segments));
   }
 
   // ---- a part of a warp
 
-  static KM_INL bool is_packed(const call& c) {
-    return Wide > 1 && c.strides[0][0] == (i64)sizeof(typename X::type) &&
-           (uptr)c.data[0] % (Wide * sizeof(typename X::type)) == 0;
-  }
-  // The elements of a lane in each row; behind the last one, the last one.
-  static KM_INL void load(const call& c, const Map& map, i64 first, A (&value)[Rows][Wide]) {
+  // Elements as accumulators, where they belong in the stage.  The copy engine brings what needs no change; `full` says then
+  // that they are there.  Returns whether it does.
+  static KM_INL bool fetch(const call& c, const Map& map, shared& s, i64 begin, int items) {
     typedef typename X::type T;
-    const bool whole = first + part <= c.items && is_packed(c);
-    KM_UNROLL_ALL for (int r = 0; r < Rows; r++) {
-      const i64 at = first + r * row + (i64)lane_id() * Wide;
-      T from[Wide];
-      if (whole) {
-        load_packets<T, Wide>(c.data[0] + at * (i64)sizeof(T), from);
-      } else {
-        KM_UNROLL_ALL for (int i = 0; i < Wide; i++)
-          from[i] = Access<T>::load(c.data[0] + smaller(at + i, c.items - 1) * c.strides[0][0]);
+    const bool adjoin = c.strides[0][0] == (i64)sizeof(T);
+    const char* from = c.data[0] + begin * (i64)sizeof(T);
+    for (int i = items + (int)threadIdx.x; i < tile; i += segment_threads) s.at(i) = element_at(c, map, c.items - 1);
+#if __CUDA_ARCH__ >= 900
+    if constexpr (Map::plain) {
+      if (adjoin && (uptr)from % 16 == 0) {
+        if (threadIdx.x == 0) {
+          const u32 bytes = (u32)(items * (int)sizeof(T)) & ~15u;
+          copy_barrier_init(&s.full, 1);
+          copy_barriers_made();
+          for (int i = (int)(bytes / sizeof(T)); i < items; i++) s.at(i) = element_at(c, map, begin + i);
+          if (bytes) {
+            copy_barrier_expect(&s.full, bytes);
+            bulk_load(s.stage, from, bytes, &s.full);
+          } else {
+            copy_barrier_arrive(&s.full);
+          }
+        }
+        return true;
       }
-      KM_UNROLL_ALL for (int i = 0; i < Wide; i++) value[r][i] = map(from[i]);
     }
+#endif
+    const bool packed = Wide > 1 && adjoin && (uptr)from % (Wide * sizeof(T)) == 0 && items == tile;
+    _Pragma("unroll 4") for (int i = (int)threadIdx.x * Wide; i < items; i += segment_threads * Wide) {
+      T some[Wide];
+      if (packed) {
+        load_packets<T, Wide>(from + i * (int)sizeof(T), some);
+      } else {
+        KM_UNROLL_ALL for (int v = 0; v < Wide; v++)
+          some[v] = Access<T>::load(c.data[0] + smaller(begin + i + v, c.items - 1) * c.strides[0][0]);
+      }
+      A made[Wide];
+      KM_UNROLL_ALL for (int v = 0; v < Wide; v++) made[v] = map(some[v]);
+      store_packets<A, Wide>((char*)&s.at(i), made);
+    }
+    return false;
   }
   static KM_INL void marks(shared& s, int place, bool (&end)[Wide]) {
     batch<u8, Wide> seen;
@@ -141,21 +182,21 @@ struct segmented {
   // Rows in their order: `had` is what is open, in every lane; `apart`, where elements may be taken in any order, what lanes
   // have of rows in which nothing ends.
   template <bool Scan>
-  static KM_INL void sweep(shared& s, const Fold& op, int warp, A (&value)[Rows][Wide]) {
+  static KM_INL void sweep(shared& s, const Fold& op, int warp) {
     const int lane = (int)lane_id();
     const u32 lower = (1u << lane) - 1;
     A had, apart;
     bool has = false, any_apart = false, ended = false;
     int first = part;
-    KM_UNROLL_ALL for (int r = 0; r < Rows; r++) {
+    _Pragma("unroll 2") for (int r = 0; r < Rows; r++) {
       const int place = warp * part + r * row + lane * Wide;
       bool end[Wide];
       marks(s, place, end);
       A sum[Wide];
+      load_packets<A, Wide>((const char*)&s.at(place), sum);
       bool any = end[0];
-      sum[0] = value[r][0];
       KM_UNROLL_ALL for (int i = 1; i < Wide; i++) {
-        sum[i] = end[i - 1] ? value[r][i] : op(sum[i - 1], value[r][i]);
+        if (!end[i - 1]) sum[i] = op(sum[i - 1], sum[i]);
         any |= end[i];
       }
       const u32 ending = ballot(any), closed = ballot(end[Wide - 1]);
@@ -185,7 +226,7 @@ struct segmented {
           if (still && (Scan || end[i])) sum[i] = op(in, sum[i]);
           still &= !end[i];
         }
-        KM_UNROLL_ALL for (int i = 0; i < Wide; i++) s.at(place + i) = sum[i];
+        store_packets<A, Wide>((char*)&s.at(place), sum);
       }
       if (ending && !ended) {
         int mine = 0;
@@ -232,16 +273,9 @@ struct segmented {
     }
     return sum;
   }
-  // What a segment that began before a tile has there, in lane 0.
-  template <bool Scan>
-  static KM_INL A before_tile(const call& c, u32 tag, i64 t, i64 from, const Fold& op) {
-    const char* table = look::table(c.parts);
-    const i64 first = from / tile;
-    if constexpr (Scan)
-      if (t - first > near) return before_group(c, tag, t, op);
-    return all_open(table, tag, first, t, op);
-  }
-  // The same from what the last tile of the group before has published.
+  // A scan of a segment that is open for long takes what the tiles before have made of it.
+  static KM_INL bool is_far(const shared& s, i64 t) { return t - s.from / tile > near; }
+  // What the segment has before a tile, in lane 0: from what the last tile of the group before has published.
   static KM_INL A before_group(const call& c, u32 tag, i64 t, const Fold& op) {
     const char* table = look::table(c.parts);
     const i64 group = t / group_tiles;
@@ -251,31 +285,51 @@ struct segmented {
     if (group * group_tiles == t) return before;
     return op(before, all_open(table, tag, group * group_tiles, t, op));
   }
-  // The first warp, whole: publishes what is open at the end of the tile, and finds what comes into each part.
-  template <bool Scan>
-  static KM_INL void hand_on(const call& c, shared& s, const Fold& op, u32 tag, i64 t) {
+  // What is open at the end of a tile.
+  static KM_INL open joined(const shared& s, const Fold& op) {
     open all = s.parts[0];
     KM_UNROLL_ALL for (int w = 1; w < segment_warps; w++) {
       const open next = s.parts[w];
       if (next.ended) all = next, all.ended = true;
       else if (next.there) all.value = all.there ? op(all.value, next.value) : next.value, all.there = true;
     }
-    char* table = look::table(c.parts);
-    if (lane_id() == 0 && all.there && t + 1 < c.tiles) look::publish(table, t, tag, all.value);
-    // The segment of the first element, if it began before.
+    return all;
+  }
+  // Each warp, whole: what the tiles before have of the segment of the first element, if it began there: a share of it each
+  // where they are many.
+  template <bool Scan>
+  static KM_INL void look_back(const call& c, shared& s, const Fold& op, u32 tag, i64 t, int warp, bool ended) {
+    const char* table = look::table(c.parts);
     carry in;
-    const i64 from = s.low < c.segments ? offset(c, s.low) : offset(c, c.segments);
-    in.there = t > 0 && from < t * tile && (Scan || all.ended) && !outside(c, s, t);
-    if (in.there) in.value = before_tile<Scan>(c, tag, t, from, op);
-    if (Scan && t % group_tiles == group_tiles - 1 && t + 1 < c.tiles && lane_id() == 0)
-      record::put(table, c.tiles + (t + 1) / group_tiles, tag, !all.ended && in.there ? op(in.value, all.value) : all.value);
-    if (lane_id() == 0) {
-      _Pragma("unroll 1") for (int w = 0; w < segment_warps; w++) {
-        s.carries[w] = in;
-        const open next = s.parts[w];
-        if (next.ended) in.value = next.value, in.there = next.there;
-        else if (next.there) in.value = in.there ? op(in.value, next.value) : next.value, in.there = true;
+    in.there = false;
+    if (t > 0 && s.from < t * tile && (Scan || ended) && !outside(c, s, t)) {
+      const i64 first = s.from / tile;
+      if (is_far(s, t) && !Scan) {
+        const i64 share = ceil_div(ceil_div(t - first, segment_warps), segment_tiles) * segment_tiles;
+        const i64 low = smaller(t, first + warp * share), high = smaller(t, low + share);
+        in.there = low < high;
+        if (in.there) in.value = all_open(table, tag, low, high, op);
+      } else if (warp == 0) {
+        in.there = true;
+        in.value = is_far(s, t) ? before_group(c, tag, t, op) : all_open(table, tag, first, t, op);
       }
+    }
+    if (lane_id() == 0) s.far[warp] = in;
+  }
+  // The first thread: what comes into each part, and what a group hands on.
+  template <bool Scan>
+  static KM_INL void hand_on(const call& c, shared& s, const Fold& op, u32 tag, i64 t, const open& all) {
+    carry in = s.far[0];
+    _Pragma("unroll 1") for (int w = 1; w < segment_warps; w++)
+      if (s.far[w].there) in.value = op(in.value, s.far[w].value);
+    if (Scan && t % group_tiles == group_tiles - 1 && t + 1 < c.tiles)
+      record::put(look::table(c.parts), c.tiles + (t + 1) / group_tiles, tag,
+                  !all.ended && in.there ? op(in.value, all.value) : all.value);
+    _Pragma("unroll 1") for (int w = 0; w < segment_warps; w++) {
+      s.carries[w] = in;
+      const open next = s.parts[w];
+      if (next.ended) in.value = next.value, in.there = next.there;
+      else if (next.there) in.value = in.there ? op(in.value, next.value) : next.value, in.there = true;
     }
   }
   // Whether a tile begins with elements before or behind all segments, of which nothing is asked.
@@ -318,8 +372,7 @@ struct segmented {
     }
     const int items = (int)smaller<i64>(tile, c.items - begin);
     const Map map(c.captures);
-    A value[Rows][Wide];
-    load(c, map, begin + warp * part, value);
+    [[maybe_unused]] const bool copied = fetch(c, map, s, begin, items);
     for (int i = (int)threadIdx.x * 16; i < tile; i += segment_threads * 16) store_packet(s.ends + i, packet{{0, 0, 0, 0}});
     if (warp < 2) {
       const i64 found = first_of(c, tag, t + warp);
@@ -328,9 +381,16 @@ struct segmented {
     block_part_barrier();
     mark(c, s, begin, items);
     block_part_barrier();
-    sweep<Scan>(s, op, warp, value);
+#if __CUDA_ARCH__ >= 900
+    if (copied) copy_barrier_wait(&s.full, 0);
+#endif
+    sweep<Scan>(s, op, warp);
     block_part_barrier();
-    if (warp == 0) hand_on<Scan>(c, s, op, tag, t);
+    const open all = joined(s, op);
+    if (threadIdx.x == 0 && all.there && t + 1 < c.tiles) look::publish(look::table(c.parts), t, tag, all.value);
+    look_back<Scan>(c, s, op, tag, t, warp, all.ended);
+    block_part_barrier();
+    if (threadIdx.x == 0) hand_on<Scan>(c, s, op, tag, t, all);
     block_part_barrier();
     return true;
   }
@@ -343,10 +403,13 @@ struct segmented {
     if (c.items == 0) return all_empty(c, empty, tag);
     if (!work<false>(c, s, op, tag)) return;
     const i64 begin = (i64)blockIdx.x * tile;
-    for (i64 i = s.low + threadIdx.x; i < s.high; i += segment_threads) {
-      const i64 end = offset(c, i + 1), place = end - 1 - begin;
-      const bool any = end > offset(c, i) && place >= 0 && place < tile;
-      store(c, i, any ? op.finish(carried(s, op, (int)place)) : empty());
+    _Pragma("unroll 1") for (i64 i = s.low + threadIdx.x; i < s.high; i += asked * segment_threads) {
+      const spans some = spans_of(c, s, i);
+      KM_UNROLL_ALL for (int u = 0; u < asked; u++) {
+        const i64 place = some.end[u] - 1 - begin;
+        const bool any = some.end[u] > some.begin[u] && place >= 0 && place < tile;
+        if (some.end[u] >= 0) store(c, i + u * segment_threads, any ? op.finish(carried(s, op, (int)place)) : empty());
+      }
     }
     if (threadIdx.x == 0) over(c, tag);
   }

@@ -50,7 +50,7 @@ struct Bins {
   i64 bins, closed;
 };
 
-constexpr i32 no_bin = -1;
+constexpr i32 no_bin = -1, unsure = -2;
 
 // Even bins of values of type T between edges of type E, which are computed in type D as np.linspace does;
 // NumPy has quotients in type Q.
@@ -103,16 +103,17 @@ template <class T, class E, class D, class Q> struct even_bins {
     const i32 k = by_edge((in ? a : first) + bias);
     return in ? k : no_bin;
   }
-  // With one, where edges and conversions cost more than additions: a sum with `whole` ends at the
-  // nearest integer, which is then in its lowest bits.
-  KM_INL i32 place_far(T x) const {
+  // The bin where the quotient is far from edges, no_bin, or `unsure`.  Conversions are slow on devices, so
+  // a sum with `whole` ends at the nearest integer, which is then in its lowest bits.
+  KM_INL i32 place_sure(T x) const {
     constexpr C whole = sizeof(C) == 4 ? (C)12582912.0 : (C)6755399441055744.0;
-    const C a = measured<C>(x), from = a + bias, at = (from - start) * scale;
-    if (!holds(a)) return no_bin;
+    const C a = measured<C>(x), at = (a + bias - start) * scale;
     const C near = (at - (C)0.5) + whole, rest = at - (near - whole);
-    if (!((rest > slack) & (rest < (C)1 - slack))) return by_edge(from);
-    if constexpr (sizeof(C) == 4) return (i32)(bit_cast<u32>(near) - bit_cast<u32>(whole));
-    else return (i32)((u32)bit_cast<u64>(near) - (u32)bit_cast<u64>(whole));
+    i32 k;
+    if constexpr (sizeof(C) == 4) k = (i32)(bit_cast<u32>(near) - bit_cast<u32>(whole));
+    else k = (i32)((u32)bit_cast<u64>(near) - (u32)bit_cast<u64>(whole));
+    const bool sure = (rest > slack) & (rest < (C)1 - slack);
+    return holds(a) ? (sure ? k : unsure) : no_bin;
   }
 };
 
@@ -143,7 +144,7 @@ template <class T, class E, class C> struct edged_bins {
     return low;
   }
   KM_INL i32 place_near(T x) const { return place(x); }
-  KM_INL i32 place_far(T x) const { return place(x); }
+  KM_INL i32 place_sure(T x) const { return place(x); }
 };
 
 // Values that are the number of their bin.
@@ -154,7 +155,7 @@ template <class T> struct own_bins {
   KM_INL own_bins(const Bins& b, const char*) : bins((i32)b.bins) {}
   KM_INL i32 place(T x) const { return (u64)(i64)x < (u64)bins ? (i32)x : no_bin; }
   KM_INL i32 place_near(T x) const { return place(x); }
-  KM_INL i32 place_far(T x) const { return place(x); }
+  KM_INL i32 place_sure(T x) const { return place(x); }
 };
 
 }  // namespace km

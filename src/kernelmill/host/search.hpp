@@ -1,7 +1,7 @@
 // search.hpp - where values belong in sorted data: several binary searches side by side, so that their
 // cache misses overlap, without branches.  What comes before what, says the comparator.
 //
-//   km::search<Op, km::arg<Data>, km::arg<Value>, upper>::run(call, Op)
+//   km::search<Op, Data, Value, upper, plain>::run(call, Op)      // plain: the data adjoin, aligned
 //
 // Operands: the data, in one dimension, the values, the places.  The shape is that of the values; flags
 // hold the length of the data, times 2.  Whatever the order of the data, no place outside is read.
@@ -10,17 +10,23 @@
 
 namespace km {
 
-template <class Op, class D, class V, bool Upper> struct search {
-  static constexpr i64 beside = 16, task = 1024;
+template <class Op, class D, class V, bool Upper, bool Plain> struct search {
+  static constexpr i64 beside = 32, task = 1024;
 
   struct Job {
     const Call* call;
     const Op& op;
     const char* data;
     i64 stride, length;
+    KM_INL D at(i64 i) const {
+      if constexpr (Plain)
+        return ((const D*)data)[i];  // a type of its own, so that compilers find gathers
+      else
+        return element<D>::load(data + i * stride);
+    }
     // Whether the place of a value is behind element i.
     KM_INL bool before(i64 i, const V& value) const {
-      const D found = element<D>::load(data + i * stride);
+      const D found = at(i);
       if constexpr (Upper)
         return !op(value, found);
       else
@@ -28,18 +34,23 @@ template <class Op, class D, class V, bool Upper> struct search {
     }
   };
 
-  template <int N> static KM_INL void find(const Job& job, const V* value, i64* at) {
-    for (int u = 0; u < N; u++) at[u] = 0;
+  // `count` searches side by side; not a constant, so that the loops are vectors of searches.
+  static KM_HOT void find(const Job& given, const V* KM_R value, i64* KM_R at, int count) {
+    const Job job = given;
+    for (int u = 0; u < count; u++) at[u] = 0;
     for (i64 n = job.length; n > 1;) {
       const i64 half = n / 2;
-      for (int u = 0; u < N; u++) at[u] += job.before(at[u] + half - 1, value[u]) ? half : 0;
+      KM_IVDEP
+      for (int u = 0; u < count; u++)
+        at[u] += job.before(at[u] + half - 1, value[u]) ? half : 0;
       n -= half;
     }
-    if (job.length > 0)
-      for (int u = 0; u < N; u++) at[u] += job.before(at[u], value[u]) ? 1 : 0;
+    if (job.length > 0) {
+      KM_IVDEP
+      for (int u = 0; u < count; u++) at[u] += job.before(at[u], value[u]) ? 1 : 0;
+    }
   }
-  static KM_HOT void range(const Job& given, i64 begin, i64 end) {
-    const Job job = given;
+  static KM_HOT void range(const Job& job, i64 begin, i64 end) {
     const elements_of<V> from{job.call, 1};
     const elements_of<i64> to{job.call, 2};
     const bool plain = to.plain();
@@ -50,10 +61,7 @@ template <class Op, class D, class V, bool Upper> struct search {
       n = smaller(beside, end - i);
       const char* values = from.fetch(i, n, room);
       for (i64 u = 0; u < n; u++) value[u] = element<V>::load(values + u * (i64)sizeof(V));
-      if (n == beside)
-        find<(int)beside>(job, value, at);
-      else
-        for (i64 u = 0; u < n; u++) find<1>(job, value + u, at + u);
+      find(job, value, at, (int)n);
       for (i64 u = 0; u < n; u++)
         element<i64>::store(plain ? to.call->operands[2].data + (i + u) * 8 : to.at(i + u), at[u]);
     }

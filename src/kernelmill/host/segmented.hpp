@@ -41,6 +41,50 @@ template <class Map, class X, class F, class Empty, class O, bool Apart> struct 
 
   // ---- one segment
 
+  // The tree of a handful of elements, which is most of the cost where segments are short.
+  static constexpr i64 handful = 16;
+  static KM_INL A few_elements(const Job& job, i64 begin, i64 n) {
+    A a[handful];
+    const reader<X> from(job.element_of(begin), job.step());
+    if constexpr (F::ordered) {
+      A sum = value_of(job, from, 0);
+      for (i64 j = 1; j < n; j++) sum = job.fold(sum, value_of(job, from, j));
+      return sum;
+    } else {
+      switch (n) {  // most of all where segments are short: without loops
+        case 1: return fixed<1>(job, from);
+        case 2: return fixed<2>(job, from);
+        case 3: return fixed<3>(job, from);
+        case 4: return fixed<4>(job, from);
+        case 5: return fixed<5>(job, from);
+        case 6: return fixed<6>(job, from);
+        case 7: return fixed<7>(job, from);
+        case 8: return fixed<8>(job, from);
+        default: break;
+      }
+      for (i64 j = 0; j < n; j++) a[j] = value_of(job, from, j);
+      for (i64 j = 0; j < n - 8; j++) a[j] = job.fold(a[j], a[j + 8]);
+      KM_UNROLL_ALL
+      for (int s = 4; s > 0; s /= 2)
+        KM_UNROLL_ALL
+        for (int j = 0; j < s; j++) a[j] = job.fold(a[j], a[j + s]);
+      return a[0];
+    }
+  }
+  template <int N> static KM_INL A fixed(const Job& job, const reader<X>& from) {
+    A a[N];
+    KM_UNROLL_ALL
+    for (int j = 0; j < N; j++) a[j] = value_of(job, from, j);
+    KM_UNROLL_ALL
+    for (int s = 4; s > 0; s /= 2)
+      KM_UNROLL_ALL
+      for (int j = 0; j < s; j++)
+        if (j + s < N) a[j] = job.fold(a[j], a[j + s]);
+    return a[0];
+  }
+  static KM_INL A value_of(const Job& job, const reader<X>& from, i64 i) {
+    return tree_base<Map, 0, 1, F, X>::value(job.map, i, from);
+  }
   static KM_INL A chunk(const Job& job, i64 begin, i64 n) {
     char* p[1] = {job.element_of(begin)};
     const i64 s[1] = {job.step()};
@@ -70,11 +114,14 @@ template <class Map, class X, class F, class Empty, class O, bool Apart> struct 
       if (count >> l & 1) value = job.fold(level[l], value);
     return value;
   }
-  static KM_HOT void few(const Job& job, i64 first, i64 last) {
+  static KM_HOT void few(const Job& given, i64 first, i64 last) {
+    const Job job = given;
     for (i64 i = first; i < last; i++) {
       const i64 begin = job.begin(i), n = job.size(i);
       if (n <= 0)
         job.store(i, job.empty());
+      else if (n <= handful)
+        job.store(i, job.fold.finish(few_elements(job, begin, n)));
       else if (n <= chunk_elements)
         job.store(i, job.fold.finish(chunk(job, begin, n)));
       else if (n < long_segment)
@@ -119,8 +166,8 @@ template <class Map, class X, class F, class Empty, class O, bool Apart> struct 
 
   // ---- scans: from left to right within a chunk, chunks from left to right
 
-  KM_INL static A value_at(const Job& job, i64 i) {
-    return tree_base<Map, 0, 1, F, X>::value(job.map, 0, reader<X>(job.element_of(i), job.step()));
+  static KM_INL A value_at(const Job& job, i64 i) {
+    return value_of(job, reader<X>(job.element_of(i), job.step()), 0);
   }
   static KM_INL A left_to_right(const Job& job, i64 begin, i64 n) {
     A sum = value_at(job, begin);
