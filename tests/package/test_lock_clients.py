@@ -42,6 +42,11 @@ def world(served, tmp_path):  # noqa: F811
     return SimpleNamespace(server=served, inner=inner, hub=HubRegistry(served.endpoint))
 
 
+def about_kernels(server):
+    """The requests that came in, without what huggingface_hub asks once a process for itself."""
+    return [line for line in server.log.requests if "/kernels/" in line]
+
+
 def make(place, text):
     place.mkdir()
     (place / "pyproject.toml").write_text(text)
@@ -99,7 +104,7 @@ def test_from_push_to_lock_to_both_clients(served, tmp_path):  # noqa: F811
         commits[version] = push(plan_push(root, "org/twice", hub), hub).commit
     served.log.requests.clear()
     found = survey(hub, "org/twice")
-    assert len(served.log.requests) == 1
+    assert len(about_kernels(served)) == 1
     assert {str(one.published): one.published.commit for one in found} == commits
     text = '[tool.kernelmill.dependencies]\n"org/twice" = "<1.1"\n'
     place = make(tmp_path / "project", text)
@@ -121,7 +126,7 @@ def test_versions_take_one_request_each_beside_the_references(served):  # noqa: 
     assert [str(one.published) for one in survey(registry, "org/plain", index=False)] == [
         "3", "2", "1",
     ]  # fmt: skip
-    assert len(served.log.requests) == 4
+    assert len(about_kernels(served)) == 4
     served.log.requests.clear()
     survey(registry, "org/plain")
-    assert len(served.log.requests) == 5  # and one that looked for an index
+    assert len(about_kernels(served)) == 5  # and one that looked for an index
