@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -17,8 +19,8 @@ __all__ = ["try_import"]
 _PROGRAM: Final = """
 import faulthandler, sys
 faulthandler.enable()
-from kernelmill.package.load import load, read_candidate, verify_digest
-load(read_candidate(sys.argv[1]), verify=verify_digest)
+from kernelmill import hub
+hub.get_local_kernel(sys.argv[1])
 sys.stdout.write("imported")
 sys.stdout.flush()
 """
@@ -41,15 +43,26 @@ def try_import(directory: Path, *, timeout: float = 60.0) -> Check:
         Whether the import ended well, and in which way it did not.
     """
     command = [sys.executable, "-c", _PROGRAM, str(directory)]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=timeout, check=False, errors="replace"
-        )
-    except subprocess.TimeoutExpired:
-        return Check("import", holds=False, text=f"it did not end within {timeout:g} s")
-    if done.returncode == 0 and done.stdout.endswith("imported"):
+    # A session of its own, so that what the kernel starts is ended with it.
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    ) as process:
+        try:
+            out, said = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            return Check("import", holds=False, text=f"it did not end within {timeout:g} s")
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode == 0 and out.endswith("imported"):
         return Check("import", holds=True, text="in a process of its own")
-    return Check("import", holds=False, text=_reason(done.returncode, done.stderr))
+    return Check("import", holds=False, text=_reason(process.returncode, said))
 
 
 def _reason(status: int, said: str) -> str:
