@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import kernelmill as km
 import oracle
 from array_layouts import filled, same
+from kernelmill import iterators
 from reference_tree import scan_tree
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -273,6 +274,21 @@ def test_plans() -> None:
     np.testing.assert_array_equal(out, np.cumsum(x[::-1]))
     plan = km.exclusive_scan.plan(x, km.maximum, init=4)
     np.testing.assert_array_equal(plan(x)[-2:], [7, 8])
+
+
+@pytest.mark.not_on("cuda")
+def test_iterators_are_read_in_place() -> None:
+    x, factor = np.arange(7000.0), 3.0
+    found = km.inclusive_scan(iterators.transform(iterators.reverse(x), lambda v: v * factor))
+    np.testing.assert_array_equal(found, np.cumsum(x[::-1] * 3))
+    out = np.empty(7000)
+    assert km.exclusive_scan(iterators.reverse(x), init=1.0, out=out) is out
+    np.testing.assert_array_equal(out, 1 + np.cumsum(x[::-1]) - x[::-1])
+    in_place = x.copy()
+    km.inclusive_scan(iterators.reverse(in_place), out=in_place)
+    np.testing.assert_array_equal(in_place, np.cumsum(x[::-1]))
+    with fails(km.ArgumentError, "`x` has no end"):
+        km.inclusive_scan(iterators.counting(0))
 
 
 @settings(max_examples=30)

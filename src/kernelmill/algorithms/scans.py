@@ -21,7 +21,15 @@ from kernelmill.algorithms.arguments import (
     rules_of,
 )
 from kernelmill.algorithms.costs import Cost, count_flops
+from kernelmill.algorithms.feeds import (
+    Feed,
+    feeds_functions,
+    feeds_scope,
+    moved_feeds,
+    read_feeds,
+)
 from kernelmill.algorithms.folds import Fold, element_program, plan_fold
+from kernelmill.algorithms.iterators import is_iterator
 from kernelmill.algorithms.moves import moved
 from kernelmill.algorithms.plan import Bound, Built, Scope, aligned, build
 from kernelmill.algorithms.policy import (
@@ -120,11 +128,35 @@ def prepare_scan(request: ScanRequest, inputs: tuple[Any, ...], out: Any) -> Bou
         raise ArgumentError(
             f"a scan takes one array, got {len(inputs[0] if len(inputs) == 1 else inputs)}"
         )
+    if is_iterator(inputs[0]):
+        return _prepare_iterator(request, inputs, out)
     call = moved(inputs, out, "x")
     (x,) = arguments_of(call.inputs, "x")
     backend_of((x,), "scan")
     with promotion(rules_of((x,))):
         bound = _bind(request, x, call.out)
+    return replace(bound, finish=call.back) if call.returns else bound
+
+
+def _prepare_iterator(request: ScanRequest, inputs: tuple[Any, ...], out: Any) -> Bound:
+    """Check the arguments of a scan of an iterator and bind them to a kernel."""
+    call = moved_feeds(inputs, out, "x")
+    feeds = read_feeds(call.inputs, ("x",), "scan")
+    length, (source,) = feeds.length, feeds.read
+    if length is None:
+        raise ArgumentError("`x` has no end", hint="give the iterator a length")
+    _axis(request, (length,))
+    given = feeds.arguments
+    with promotion(feeds.rules):
+        init, on_device = init_of(request.options.init, given[0])
+        fold = fold_of(request.op, source.type, init, on_device, request.options.dtype)
+        seed = seed_of(fold, on_device, exclusive=request.exclusive)
+        stored = stored_of(fold, given, call.out)
+        (output,), result = outputs_of(call.out, (stored,), (length,), given, exact=True)
+        written = Feed("out", "out", stored, length, (output,), source.target, written=1)
+        source = source.apart_from((written,))
+        loops = _Loops((length,), ((0,), output.view.strides))
+        bound = _bound(_Work(request, fold, seed, given[0], output, loops, source), result)
     return replace(bound, finish=call.back) if call.returns else bound
 
 
@@ -195,25 +227,30 @@ def _bind(request: ScanRequest, x: Argument, out: Any) -> Bound:
     shape = x.view.shape
     axis = _axis(request, shape)
     init, on_device = init_of(request.options.init, x)
-    fold = fold_of(request.op, x, init, on_device, request.options.dtype)
-    check_bits(request.options.determinism, (fold.combine,))
+    fold = fold_of(request.op, x.view.dtype, init, on_device, request.options.dtype)
     seed = seed_of(fold, on_device, exclusive=request.exclusive)
-    stored = stored_of(fold, x, out)
+    stored = stored_of(fold, (x,), out)
     (output,), result = outputs_of(out, (stored,), shape, (x,), exact=True)
     x = x.apart_from((output,))
     loops = _loops(shape, axis, (x, output))
-    work = _Work(request, fold, seed, x, output, loops)
+    return _bound(_Work(request, fold, seed, x, output, loops), result)
+
+
+def _bound(work: _Work, result: Any) -> Bound:
     built, grid, alignment = _built(work)
-    operands = (x, *(() if seed.operand is None else (seed.operand,)), output)
-    zero = (0,) * len(loops.shape)
-    strides = (loops.strides[0], *(() if seed.operand is None else (zero,)), loops.strides[1])
+    seed, loops, source = work.seed, work.loops, work.source
+    rank = len(loops.shape)
+    read = (work.x,) if source is None else source.arguments
+    steps = loops.strides[:1] if source is None else source.strides
+    before = () if seed.operand is None else (seed.operand,)
+    functions: tuple[object, ...] = (work.request.op.function,)
     return Bound(
         built=built,
-        functions=(request.op.function,),
+        functions=functions if source is None else (*functions, *feeds_functions(source)),
         shape=loops.shape,
-        views=tuple(a.view for a in operands),
-        strides=strides,
-        elements=x.view.size,
+        views=tuple(a.view for a in (*read, *before, work.output)),
+        strides=(*steps, *((0,) * rank for _ in before), loops.strides[1]),
+        elements=math.prod(loops.shape),
         workspace=0,
         result=result,
         tail=aligned(seed.scalars),
@@ -238,12 +275,14 @@ def _axis(request: ScanRequest, shape: tuple[int, ...]) -> int:
     return axis % rank
 
 
-def fold_of(op: Op, x: Argument, init: Any, on_device: Argument | None, dtype: Any) -> Fold:
-    """Return the types of a scan of an array."""
+def fold_of(
+    op: Op, element: DType | StructType, init: Any, on_device: Argument | None, dtype: Any
+) -> Fold:
+    """Return the types of a scan of elements of a type."""
     for_types = init
     if on_device is not None and isinstance(on_device.view.dtype, DType):
         for_types = np.zeros((), on_device.view.dtype.to_numpy())[()]
-    fold = plan_fold(op, x.view.dtype, for_types, dtype)
+    fold = plan_fold(op, element, for_types, dtype)
     return replace(fold, init=init)
 
 
@@ -264,11 +303,11 @@ def check_bits(determinism: Determinism, operators: Sequence[Specialized]) -> No
                 )
 
 
-def stored_of(fold: Fold, x: Argument, out: Any) -> DType | StructType:
+def stored_of(fold: Fold, inputs: Sequence[Argument], out: Any) -> DType | StructType:
     """Return the element type to store: the fold's own, or that of `out`."""
     if out is None:
         return fold.out
-    given = given_outputs(out, (x,))
+    given = given_outputs(out, inputs)
     if len(given) != 1:
         raise ArgumentError(f"`out` has {len(given)} arrays; a scan has one result")
     dtype = given[0].view.dtype
@@ -314,7 +353,7 @@ def _loops(shape: tuple[int, ...], axis: int, arrays: tuple[Argument, Argument])
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """A scan whose kernel is to be built."""
+    """A scan whose kernel is to be built; `source` is what is read where that is no array."""
 
     request: ScanRequest
     fold: Fold
@@ -322,6 +361,12 @@ class _Work:
     x: Argument
     output: Argument
     loops: _Loops
+    source: Feed | None = None
+
+    @property
+    def taken(self) -> DType | StructType:
+        """Type of an element."""
+        return self.x.view.dtype if self.source is None else self.source.type
 
     @property
     def backend(self) -> Backend:
@@ -393,7 +438,7 @@ def tiles_grid(tree: ScanTree, value_bytes: int, length: int, units: int = 1) ->
 
 def _ring(work: _Work, units: int) -> RingPolicy | None:
     """Return how the ring runs this scan; None where it does not."""
-    if units > 1 or {work.access(0), work.access(1)} != {"contiguous"}:
+    if units > 1 or work.source is not None or {work.access(0), work.access(1)} != {"contiguous"}:
         return None
     if any(a.view.ptr % _BULK for a in (work.x, work.output)):
         return None
@@ -405,8 +450,10 @@ def _ring(work: _Work, units: int) -> RingPolicy | None:
 def _built(work: _Work) -> tuple[Built, Grid | None, int]:
     fold, backend = work.fold, work.backend
     combine = fold.combine
-    scope = Scope((combine,))
-    taken, made = work.x.view.dtype, work.output.view.dtype
+    source = work.source
+    scope = Scope((combine,) if source is None else (combine, *feeds_scope(source)))
+    check_bits(work.request.options.determinism, scope.operators)
+    taken, made = work.taken, work.output.view.dtype
     placed = _placed(work) if backend.target == "cuda" else None
     element = element_program([taken], None, [fold])
     seeded = (len(work.seed.scalars), work.seed.part is not None)
@@ -414,10 +461,11 @@ def _built(work: _Work) -> tuple[Built, Grid | None, int]:
     access = (work.access(0), work.access(1))
     beside = scan_beside(fold.accumulator.itemsize)
     columns = placed is None and work.loops.units > 1 and "strided" in access
+    fed = None if source is None else source.key
     how = columns if placed is None else (placed.way, placed.ring, beside)
-    key = (combine, fold.op.name, taken, made, access, seeded, at, work.request.exclusive, how)
+    key = (combine, fold.op.name, taken, made, access, seeded, at, work.request.exclusive, fed, how)
 
-    def source() -> KernelSource:
+    def text() -> KernelSource:
         parts = ScanText(
             well_known(fold),
             (taken, access[0]),
@@ -432,6 +480,7 @@ def _built(work: _Work) -> tuple[Built, Grid | None, int]:
             work.request.exclusive,
             scope.size + len(aligned(work.seed.scalars)),
             beside=beside,
+            source=None if source is None else (source, (*scope.offsets, 0)[1]),
         )
         name = f"{work.request.name} {fold.op.name} ({taken} {access[0]}, {made} {access[1]})"
         if placed is None:
@@ -443,7 +492,7 @@ def _built(work: _Work) -> tuple[Built, Grid | None, int]:
         "scan",
         scope,
         Cost(taken.itemsize + made.itemsize, 3 * count_flops(combine.translation.program)),
-        source,
+        text,
         backend=backend,
         nature=("scan", *key[:-1]) if placed else None,
     )

@@ -6,7 +6,7 @@ of them is decided in `scans.py` and `scans_by_key.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from kernelmill.algorithms.source import VALUE_SLOT, assemble, text_of
@@ -16,6 +16,7 @@ from kernelmill.compiler.dialects import CUDA, HOST
 from kernelmill.runtime.backend import KernelSource
 
 if TYPE_CHECKING:
+    from kernelmill.algorithms.feeds import Feed
     from kernelmill.algorithms.layout import Access
     from kernelmill.algorithms.policy import RingPolicy, ScanTree
     from kernelmill.compiler.cpp import PrintedOperator
@@ -95,10 +96,13 @@ class ScanText:
     captured: int
     keys: KeyText | None = None
     beside: int = 1
+    source: tuple[Feed, int] | None = field(default=None, repr=False, compare=False)
 
     @property
     def seed_operand(self) -> int:
         """Number of the operand that the seed is in."""
+        if self.source is not None:
+            return len(self.source[0].arguments)
         return 1 if self.keys is None else 2
 
     @property
@@ -155,6 +159,7 @@ class _Writer:
         self.parts, self.dialect = parts, dialect
         self.printed: list[PrintedOperator] = []
         self.lines: list[str] = []
+        self.includes: tuple[str, ...] = ()
 
     @property
     def reduces(self) -> bool:
@@ -163,7 +168,8 @@ class _Writer:
 
     def files(self, template: str) -> list[str]:
         """Return the templates that the text includes."""
-        return [template] if self.parts.keys is None else [template, "scan_keys.hpp"]
+        keys = [] if self.parts.keys is None else ["scan_keys.hpp"]
+        return [template, *keys, *self.includes]
 
     def structs(self) -> str:
         """Return the structs that a template takes."""
@@ -249,10 +255,41 @@ class _Writer:
     def _feed(self) -> None:
         mapper = self._mapper()
         at = self.parts.result_operand
+        feed = f"typedef km::scan_feed<0, {_argument(self.parts.taken)}, {mapper}> Feed;"
+        if self.parts.source is not None:
+            feed = self._computed(*self.parts.source, mapper)
         self.lines += [
-            f"typedef km::scan_feed<0, {_argument(self.parts.taken)}, {mapper}> Feed;",
+            feed,
             f"typedef km::scan_sink<{at}, {_argument(self.parts.made)}> Sink;",
         ]
+
+    def _computed(self, source: Feed, captures: int, mapper: str) -> str:
+        """Return the struct that reads what an iterator makes."""
+        made = source.text("Reading", operand=0, captures=captures)
+        self.printed += made.printed
+        self.includes = made.includes
+        call = "c.call" if self.dialect is HOST else "c"
+        return "\n".join(
+            [
+                made.text,
+                "struct Feed {",
+                f"  typedef {self._spelled(self.parts.taken)} type;",
+                "  static constexpr bool contiguous = false, plain = false;",
+                f"  {made.type} in;",
+                f"  {mapper} map;",
+                "  template <class Call> static KM_INL auto make(const Call& call) {",
+                f"    return {made.made};",
+                "  }",
+                "  template <class Call>",
+                f"  KM_INL Feed(const Call& c, km::i64) : in(make({call})), map(c.captures) {{}}",
+                "  KM_INL auto of(const type& x) const { return map(x); }",
+                "  KM_INL auto at(km::i64 i) const { return map(in(i)); }",
+                "  KM_INL auto operator()(km::i64 i) const { return "
+                + ("map(in(i))" if self.dialect is HOST else "in(i)")
+                + "; }",
+                "};",
+            ]
+        )
 
     def _mapper(self) -> str:
         """Return the type that makes a value of an element; appends its struct."""
