@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from hub_clients import clean, served  # noqa: F401 - fixtures
+from kernelmill.config import override
 from kernelmill.errors import (
     IntegrityError,
     LockError,
@@ -32,6 +33,7 @@ from kernelmill.package.policy import Policy, RegistrySettings
 from kernelmill.package.versions import variant_files
 from kernelmill.package.wanted import Wanted
 from published_kernels import new_registry, release
+from published_kernels import variant_files as variant_files_of
 
 BASE = "from kernels import get_kernel_dep\nbase = get_kernel_dep('org/base')\n"
 CODE = "from kernelmill.hub import get_kernel_dep\nbase = get_kernel_dep('org/base')\n"
@@ -240,6 +242,17 @@ def test_circles_in_a_lock_of_others(world):
     lock = HfLock({KernelNeed("org/one", Wanted(1)): one, KernelNeed("org/two", Wanted(1)): two})
     with pytest.raises(PackageError, match="in a circle: org/one -> org/two -> org/one"):
         load_locked(world.shelves(), lock, "org/one")
+
+
+@pytest.mark.parametrize("name", ["kernelmill.lock", "kernels.lock"])
+def test_a_directory_may_stand_for_a_locked_kernel(world, name):
+    place = world.root / "mine" / "build" / "torch-universal"
+    place.mkdir(parents=True)
+    for path, body in variant_files_of("kernel-base", "1.0.0", salt=" mine").items():
+        (place / path).write_bytes(body)
+    with override(local_kernels=f"org/base={world.root / 'mine'}"):
+        kernel = load_locked(world.shelves(), world.lock(name), "org/top")
+    assert kernel.answer() == "kernel-base 1.0.0 mine"
 
 
 def test_two_processes_fill_one_cache(world):

@@ -10,13 +10,14 @@ import threading
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from kernelmill.config import get_config
 from kernelmill.errors import LockError, NotPublishedError, PackageError, RegistryError
 from kernelmill.package.choice import choose
 from kernelmill.package.digest import hash_variant
 from kernelmill.package.load import load
 from kernelmill.package.lock import Lock
 from kernelmill.package.metadata import FILE
-from kernelmill.package.obtain import Located, Shelves
+from kernelmill.package.obtain import Located, Shelves, local_overrides
 from kernelmill.package.parallel import each
 from kernelmill.package.policy import read_policy
 from kernelmill.package.requirements import check_arch, check_python
@@ -102,6 +103,9 @@ def _load_theirs(
     if repo_id in chain:
         circle = " -> ".join([*chain[chain.index(repo_id) :], repo_id])
         raise PackageError(f"kernels depend on each other in a circle: {circle}")
+    override = local_overrides(get_config().local_kernels).get(repo_id)
+    if override is not None:
+        return shelves.load_local(override)
     located, files = _locate(shelves, repo_id, commit)
     found, verify = shelves.candidate(located)
     lock.verify(repo_id, located.variant, files)
