@@ -122,6 +122,18 @@ def test_a_rule_takes_the_place_of_the_one_before(tmp_path, clean):  # noqa: F81
         '# mine\n[[registry]]\nname = "x"\nurl = "y"\n\n[[trust]]\npublisher = "other"\n\n'
         '[[trust]]\npublisher = "acme"\nlevel = 2\n'
     )
+    place.write_text(
+        '[[trust]]\npublisher = "acme"\nlevel = 3\n[[trust.sigstore]]\nidentity = "a"\n'
+        'issuer = "b"\n\n[[trust]]\npublisher = "other"\n'
+    )
+    ok("trust", "acme", "--level", "1")
+    assert place.read_text() == (
+        '[[trust]]\npublisher = "other"\n\n[[trust]]\npublisher = "acme"\nlevel = 1\n'
+    )
+    tricky = '[[registry]]\nname = """\n[[trust]]\n"""\nurl = "y"\n[[trust]]\npublisher = "acme"\n'
+    place.write_text(tricky)
+    assert "is not written as [[trust]]" in invoke("trust", "acme", "--level", "2").stderr
+    assert place.read_text() == tricky
     place.write_text('trust = [{ publisher = "acme", level = 1 }]\n')
     assert "is not written as [[trust]]" in invoke("trust", "acme", "--level", "2").stderr
 

@@ -27,8 +27,8 @@ __all__ = [
     "RegistrySettings",
     "Rule",
     "check_rule",
+    "parse_tables",
     "read_policy",
-    "read_tables",
 ]
 
 LEVELS: Final = {
@@ -237,20 +237,18 @@ def read_policy(project: Path | None = None) -> Policy:
     )
 
 
-def read_tables(place: Path, key: str, *, in_project: bool) -> list[dict[str, Any]]:
-    """Return the tables `key` of a policy file; none where there is no file.
+def parse_tables(text: str, key: str, *, in_project: bool, place: str) -> list[dict[str, Any]]:
+    """Return the tables `key` in the text of a policy file.
 
     Raises
     ------
     PackageError
-        The file is no TOML, or they are no tables.
+        The text is no TOML, or they are no tables; `place` is named.
     """
-    if not place.is_file():
-        return []
-    body = _toml(place)
+    body = _parsed(text.encode(), place)
     if in_project:
         body = body.get("tool", {}).get("kernelmill", {})
-    return [row for row, _ in _rows([(str(place), body)], key)]
+    return [row for row, _ in _rows([(place, body)], key)]
 
 
 def check_rule(row: dict[str, Any], place: str) -> Rule:
@@ -265,7 +263,10 @@ def check_rule(row: dict[str, Any], place: str) -> Rule:
 
 
 def _toml(place: Path) -> dict[str, Any]:
-    body = place.read_bytes()
+    return _parsed(place.read_bytes(), str(place))
+
+
+def _parsed(body: bytes, place: str) -> dict[str, Any]:
     if len(body) > _MOST_BYTES:
         raise PackageError(f"{place} has more than {_MOST_BYTES >> 20} MiB")
     try:

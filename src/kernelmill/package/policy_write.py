@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelmill.config import get_config
 from kernelmill.errors import PackageError
-from kernelmill.package.policy import check_rule, read_tables
+from kernelmill.package.policy import check_rule, parse_tables
 from kernelmill.package.whole_file import replace_file
 
 if TYPE_CHECKING:
@@ -48,11 +48,23 @@ def add_rule(rule: Rule, project: Path | None = None) -> Path:
         raise PackageError(f"there is no {place}")
     check_rule(_table(rule), "the rule")
     head = "[[tool.kernelmill.trust]]" if in_project else "[[trust]]"
-    kept = _without(rule, before, head, read_tables(place, "trust", in_project=in_project), place)
+    rows = parse_tables(before, "trust", in_project=in_project, place=str(place))
+    kept = _without(rule, before, head, rows, place)
     text = "\n".join([head, *_lines(rule)]) + "\n"
+    made = f"{kept.rstrip()}\n\n{text}" if kept.strip() else text
+    others = [row for row in rows if _about(row) != (rule.publisher, rule.registry)]
+    if parse_tables(made, "trust", in_project=in_project, place=str(place))[:-1] != others:
+        raise PackageError(
+            f"{place} is written in a way that the rule cannot be added to it safely",
+            hint=f"add it by hand:\n{text}",
+        )
     place.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(place, f"{kept.rstrip()}\n\n{text}" if kept.strip() else text)
+    replace_file(place, made)
     return place
+
+
+def _about(row: dict[str, Any]) -> tuple[object, object]:  # Any: TOML
+    return row.get("publisher"), row.get("registry", "*")
 
 
 def _without(
@@ -63,7 +75,7 @@ def _without(
     place: Path,
 ) -> str:
     """Return the file without the tables about the same publisher and registry."""
-    same = [(row.get("publisher"), row.get("registry", "*")) for row in rows]
+    same = [_about(row) for row in rows]
     lines = text.splitlines(keepends=True)
     heads = [n for n, line in enumerate(lines) if line.partition("#")[0].strip() == head]
     if len(heads) != len(rows) and (rule.publisher, rule.registry) in same:
@@ -74,9 +86,15 @@ def _without(
     for begin, key in reversed(list(zip(heads, same, strict=False))):
         if key == (rule.publisher, rule.registry):
             rest = range(begin + 1, len(lines))
-            end = next((n for n in rest if lines[n].lstrip().startswith("[")), len(lines))
+            end = next((n for n in rest if _starts_table(lines[n], head)), len(lines))
             del lines[begin:end]
     return "".join(lines)
+
+
+def _starts_table(line: str, head: str) -> bool:
+    """Return whether a line begins another table than one within the rule, such as its signers."""
+    text = line.lstrip()
+    return text.startswith("[") and not text.lstrip("[ ").startswith(f"{head.strip('[]')}.")
 
 
 def _table(rule: Rule) -> dict[str, Any]:  # Any: what TOML holds
