@@ -22,6 +22,14 @@ from kernelmill.algorithms.arguments import (
     rules_of,
 )
 from kernelmill.algorithms.costs import Cost, count_flops
+from kernelmill.algorithms.feeds import (
+    Feed,
+    feeds_functions,
+    feeds_scope,
+    moved_feeds,
+    read_feeds,
+)
+from kernelmill.algorithms.iterators import is_iterator
 from kernelmill.algorithms.moves import moved
 from kernelmill.algorithms.plan import Bound, Built, Plan, Scope, build, execute, lately, remember
 from kernelmill.algorithms.policy import chip_of, records_bytes, select_ring, select_tile
@@ -39,7 +47,7 @@ from kernelmill.algorithms.select_source import (
     truth_of,
 )
 from kernelmill.compiler.op import root_of, specialize
-from kernelmill.dtypes import DType, int64, promotion
+from kernelmill.dtypes import DType, StructType, int64, promotion
 from kernelmill.errors import ArgumentError, DeviceError, DTypeError, ShapeError
 from kernelmill.runtime.backend import Grid
 from kernelmill.runtime.memory import QUICK_TYPES, is_on_cuda, may_overlap
@@ -50,7 +58,7 @@ if TYPE_CHECKING:
     from kernelmill.algorithms.layout import Pattern
     from kernelmill.compiler.ir import Program
     from kernelmill.compiler.op import Op, Specialized
-    from kernelmill.dtypes import Type
+    from kernelmill.dtypes import PromotionTable, Type
     from kernelmill.runtime.backend import Backend, KernelSource
     from kernelmill.runtime.memory import View
 
@@ -116,7 +124,8 @@ class SelectionPlan(Plan):
 
     def __init__(self, bound: Bound, request: Request, results: Results) -> None:
         """Prepare calls of these very shapes."""
-        super().__init__(bound, partial(_prepare_with_results, request), fixed=True)
+        fixed = True if results.is_plain else None
+        super().__init__(bound, partial(_prepare_with_results, request), fixed=fixed)
         self.results = results
 
     def _general(self, inputs: tuple[Any, ...], out: Any) -> Any:
@@ -186,20 +195,78 @@ def _prepare(request: Request, inputs: tuple[Any, ...], out: Any) -> tuple[Bound
             f"{request.family} takes {len(request.names)} arrays here "
             f"({', '.join(request.names)}), got {len(inputs)}"
         )
-    call = moved(inputs, out, request.names[0])
-    given = _given(request, call.inputs)
-    backend = backend_of(given, "select")
-    with promotion(rules_of(given)):
-        buffers = _outputs(request, given, call.out)
-        bound = _bind(request, given, buffers, backend)
+    computed = any(map(is_iterator, inputs))
+    call = (moved_feeds if computed else moved)(inputs, out, request.names[0])
+    taken = (_fed if computed else _given)(request, call.inputs)
+    with promotion(taken.rules):
+        buffers = _outputs(request, taken, call.out)
+        bound = _bind(request, taken, buffers)
     results = Results(
-        request.layout, request.parts, request.lengths, buffers, call, given[0].view.shape[0]
+        request.layout,
+        request.parts,
+        request.lengths,
+        buffers,
+        call,
+        taken.length,
+        computed=computed,
     )
     return replace(bound, finish=results.finish), results
 
 
-def _given(request: Request, inputs: tuple[Any, ...]) -> list[Argument]:
-    """Return the inputs as arguments: arrays of one dimension and one length, on one device."""
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What a column is read from: an array, or a feed where something is computed."""
+
+    name: str
+    type: DType | StructType
+    arguments: tuple[Argument, ...]
+    feed: Feed | None = None
+
+    def apart_from(self, outputs: Sequence[Argument]) -> _Source:
+        """Return the source with arrays copied that an output overlaps."""
+        if self.feed is None:
+            (given,) = self.arguments
+            return replace(self, arguments=(given.apart_from(outputs, elementwise=False),))
+        written = [
+            Feed("out", o.name, o.view.dtype, None, (o,), self.feed.target, written=1)
+            for o in outputs
+        ]
+        feed = self.feed.apart_from(written)
+        return replace(self, arguments=feed.arguments, feed=feed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """What a call reads, and where it runs."""
+
+    sources: tuple[_Source, ...]
+    length: int
+    backend: Backend
+    rules: PromotionTable
+
+    @property
+    def arguments(self) -> list[Argument]:
+        """All operands that are read, in order."""
+        return [a for source in self.sources for a in source.arguments]
+
+
+def _fed(request: Request, inputs: tuple[Any, ...]) -> _Taken:
+    """Return what is read where some of it is computed."""
+    feeds = read_feeds(inputs, request.names, "select")
+    length = feeds.length
+    if length is None:
+        raise ArgumentError(
+            f"{request.family} got iterators without an end",
+            hint="give one of them a length, or pass an array beside them",
+        )
+    sources = tuple(
+        _Source(f.name, f.type, f.arguments, None if f.is_plain else f) for f in feeds.read
+    )
+    return _Taken(sources, length, feeds.backend, feeds.rules)
+
+
+def _given(request: Request, inputs: tuple[Any, ...]) -> _Taken:
+    """Return what is read from arrays: of one dimension and one length, on one device."""
     on_cuda = any(map(is_on_cuda, inputs))
     given = [
         argument(x, name, on_cuda=on_cuda) for x, name in zip(inputs, request.names, strict=True)
@@ -224,13 +291,14 @@ def _given(request: Request, inputs: tuple[Any, ...]) -> list[Argument]:
                 f"on {first.view.place or 'the host'}; a call runs on one device",
                 hint="copy them to one device first",
             )
-    return given
+    sources = tuple(_Source(a.name, a.view.dtype, (a,)) for a in given)
+    return _Taken(sources, first.view.shape[0], backend_of(given, "select"), rules_of(given))
 
 
-def _outputs(request: Request, given: Sequence[Argument], out: Any) -> Buffers:
+def _outputs(request: Request, taken: _Taken, out: Any) -> Buffers:
     """Return the buffers of a call: those given, or new ones with room for everything."""
-    length = given[0].view.shape[0]
-    dtypes = [given[i].view.dtype for i in request.carried] * request.parts
+    length, given = taken.length, taken.arguments
+    dtypes = [taken.sources[i].type for i in request.carried] * request.parts
     if out is None:
         wanted = [(dtype, length) for dtype in dtypes]
         wanted += [(int64, length)] if request.lengths else []
@@ -296,15 +364,14 @@ def _check_counts(request: Request, outputs: Sequence[Argument], length: int) ->
 # ----------------------------------------------------------------------------- the kernel
 
 
-def _bind(request: Request, given: Sequence[Argument], buffers: Buffers, backend: Backend) -> Bound:
-    tests, operators = _tests(request, given)
-    outputs = buffers.outputs
-    given = [a.apart_from(outputs, elementwise=False) for a in given]
-    columns = tuple(
-        Column(a.view.dtype, a.access(backend.target, _pattern(a.view)), i in request.carried)
-        for i, a in enumerate(given)
-    )
-    scope = Scope(operators)
+def _bind(request: Request, taken: _Taken, buffers: Buffers) -> Bound:
+    outputs, backend = buffers.outputs, taken.backend
+    sources = [s.apart_from(outputs) for s in taken.sources]
+    tests, operators = _tests(request, [s.type for s in sources])
+    feeds = [s.feed for s in sources if s.feed is not None]
+    scope = Scope((*operators, *feeds_scope(*feeds)))
+    given = [a for s in sources for a in s.arguments]
+    columns = _columns(request, sources, scope, backend)
     text = SelectionText(
         columns,
         request.first,
@@ -314,23 +381,53 @@ def _bind(request: Request, given: Sequence[Argument], buffers: Buffers, backend
         request.parts,
         _number_type(outputs[-2]) if request.lengths else None,
         _number_type(outputs[-1]),
+        len(given),
     )
-    length = given[0].view.shape[0]
-    placed = _placed(text, given, backend) if backend.target == "cuda" else None
+    length = taken.length
+    placed = _placed(text, given, length, backend) if backend.target == "cuda" else None
     built = _built(request, text, scope, backend, placed.way if placed else None)
     rooms = buffers.rooms(request.parts, len(request.carried), lengths=request.lengths)
     return Bound(
         built=built,
-        functions=request.functions,
+        functions=(*request.functions, *feeds_functions(*feeds)),
         shape=(length,),
         views=tuple(a.view for a in (*given, *outputs)),
-        strides=(*(a.view.strides for a in given), *((room,) for room in rooms)),
+        strides=(*_strides(sources), *((room,) for room in rooms)),
         elements=max(1, length),
         workspace=(2 + -(-length // chunk_of(columns))) * _LINK,
         result=buffers.arrays,
         grid=placed.grid if placed else None,
         alignment=_BULK if placed and placed.way.stages else 1,
     )
+
+
+def _columns(
+    request: Request, sources: Sequence[_Source], scope: Scope, backend: Backend
+) -> tuple[Column, ...]:
+    """Return how the sources are read; their operands and captured scalars follow each other."""
+    operand, block = 0, len(request.ops)
+    made = []
+    for index, source in enumerate(sources):
+        carried, feed = index in request.carried, source.feed
+        if feed is None:
+            (array,) = source.arguments
+            access = array.access(backend.target, _pattern(array.view))
+            made.append(Column(source.type, access, carried, operand))
+        else:
+            captures = scope.offsets[block] if feed.operator is not None else 0
+            block += feed.operator is not None
+            made.append(Column(source.type, "fed", carried, operand, feed.key, feed, captures))
+        operand += len(source.arguments)
+    return tuple(made)
+
+
+def _strides(sources: Sequence[_Source]) -> list[tuple[int, ...]]:
+    """Return the strides of all operands that are read, in bytes."""
+    return [
+        steps
+        for s in sources
+        for steps in (s.feed.strides if s.feed else (a.view.strides for a in s.arguments))
+    ]
 
 
 class _Placed(NamedTuple):
@@ -340,9 +437,10 @@ class _Placed(NamedTuple):
     grid: Grid
 
 
-def _placed(text: SelectionText, given: Sequence[Argument], backend: Backend) -> _Placed:
+def _placed(
+    text: SelectionText, given: Sequence[Argument], length: int, backend: Backend
+) -> _Placed:
     """Return how a selection is spread over a device."""
-    length = given[0].view.shape[0]
     tile = select_tile(text.width)
     if tile is None:
         raise ArgumentError(
@@ -385,10 +483,10 @@ def _pattern(view: View) -> Pattern:
 
 
 def _tests(
-    request: Request, given: Sequence[Argument]
+    request: Request, columns: Sequence[DType | StructType]
 ) -> tuple[tuple[Program, ...], tuple[Specialized, ...]]:
     """Return what decides, as programs that give a bool, and the user's operators among them."""
-    types = [a.view.dtype for a in given[request.first : request.first + request.deciding]]
+    types = columns[request.first : request.first + request.deciding]
     if not request.ops:
         return (equality(types) if request.heads else flag_test(types[0]),), ()
     seen: tuple[Type, ...] = (*types, *types) if request.heads else tuple(types)

@@ -51,7 +51,8 @@ class Buffers:
 class Results:
     """How the buffers of calls of these very shapes become results.
 
-    `call` says whether the arrays were copied to a device, and so go back.
+    `call` says whether the arrays were copied to a device, and so go back; `computed`, whether some
+    of what is read is no array.
     """
 
     layout: Nest
@@ -60,6 +61,7 @@ class Results:
     buffers: Buffers
     call: Moved
     length: int
+    computed: bool
 
     @property
     def is_given(self) -> bool:
@@ -70,7 +72,8 @@ class Results:
     def is_plain(self) -> bool:
         """Whether a short way could serve later calls."""
         view = self.buffers.outputs[0].view
-        return self.length > 0 and not self.call.returns and not self._may_lack(view)
+        plain = self.length > 0 and not self.computed and not self.call.returns
+        return plain and not self._may_lack(view)
 
     def _may_lack(self, view: View) -> bool:
         """Whether it must be seen, and can be, if a buffer was too small."""

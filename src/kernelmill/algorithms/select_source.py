@@ -5,8 +5,8 @@ Which templates exist is seen in `host/` and `device/`; what is asked of them, i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal
 
 from kernelmill.algorithms.source import VALUE_SLOT, assemble, text_of
 from kernelmill.compiler.builder import FunctionBuilder
@@ -21,6 +21,7 @@ from kernelmill.runtime.backend import KernelSource
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kernelmill.algorithms.feeds import Feed
     from kernelmill.algorithms.layout import Access
     from kernelmill.algorithms.policy import SelectTile
     from kernelmill.compiler.cpp import PrintedOperator
@@ -90,8 +91,8 @@ def _alike(function: FunctionBuilder, a: Expr, b: Expr) -> Expr:
     if not isinstance(a.type, StructType):
         return function.apply("eq", a, b)
     same: Expr | None = None
-    for field in a.type.fields:
-        left, right = function.field(a, field.name), function.field(b, field.name)
+    for item in a.type.fields:
+        left, right = function.field(a, item.name), function.field(b, item.name)
         alike = _alike(function, left, right)
         same = alike if same is None else function.apply("and", same, alike)
     assert same is not None, "a struct has a field"
@@ -103,11 +104,18 @@ def _alike(function: FunctionBuilder, a: Expr, b: Expr) -> Expr:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """An array that decides or is carried along: element type, how it is reached, which of both."""
+    """What decides or is carried along: element type, how it is reached, which of both.
+
+    `operand` is the number of its array in the call; `feed` computes it where `access` is "fed".
+    """
 
     type: DType | StructType
-    access: Access
+    access: Access | Literal["fed"]
     carried: bool
+    operand: int
+    key: object = None
+    feed: Feed | None = field(default=None, repr=False, compare=False)
+    captures: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +135,7 @@ class SelectionText:
     parts: int
     lengths: DType | None
     counts: DType
+    inputs: int
 
     @property
     def width(self) -> int:
@@ -137,7 +146,7 @@ class SelectionText:
     def operands(self) -> int:
         """How many arrays the call has."""
         carried = sum(c.carried for c in self.columns)
-        return len(self.columns) + self.parts * carried + (self.lengths is not None) + 1
+        return self.inputs + self.parts * carried + (self.lengths is not None) + 1
 
     @property
     def marks(self) -> int:
@@ -164,17 +173,43 @@ def host_select_source(name: str, text: SelectionText) -> KernelSource:
     """Return the text of a selection on the host."""
     printed: list[PrintedOperator] = []
     structs = decide_struct(text, HOST, printed)
-    columns = ", ".join(
-        f"km::column<{_spelled(c.type)}, km::{c.access}, {str(c.carried).lower()}>"
-        for c in text.columns
-    )
+    columns, sources, includes = _columns(text, printed)
     lengths = "void" if text.lengths is None else _spelled(text.lengths)
     launch = (
         f"km::selection<Decide, {text.parts}, {chunk_of(text.columns)}, {_spelled(text.counts)}, "
-        f"{lengths}, {text.first}, {text.deciding},\n      {columns}>"
+        f"{lengths}, {text.first}, {text.deciding}, {text.inputs},\n      {columns}>"
         "::run(call, Decide((const char*)call->captures));"
     )
-    return assemble(name, ["select.hpp"], printed, launch, structs)
+    return assemble(name, ["select.hpp", *includes], printed, launch, structs + sources)
+
+
+def _columns(
+    text: SelectionText, printed: list[PrintedOperator]
+) -> tuple[str, str, tuple[str, ...]]:
+    """Return the template arguments of the columns, the structs they name, and files of those."""
+    spelled: list[str] = []
+    includes: list[str] = []
+    structs = ""
+    for index, column in enumerate(text.columns):
+        carried = str(column.carried).lower()
+        source = ""
+        if column.feed is not None:
+            made = column.feed.text(
+                f"Feed{index}", operand=column.operand, captures=column.captures
+            )
+            printed += made.printed
+            includes += made.includes
+            source = f", Source{index}"
+            structs += (
+                f"{made.text}struct Source{index} {{\n"
+                "  template <class Call> static KM_INL auto make(const Call& call) {\n"
+                f"    return {made.made};\n  }}\n}};\n"
+            )
+        spelled.append(
+            f"km::column<{_spelled(column.type)}, km::{column.access}, {carried}, "
+            f"{column.operand}{source}>"
+        )
+    return ", ".join(spelled), structs, tuple(includes)
 
 
 def decide_struct(text: SelectionText, dialect: Dialect, printed: list[PrintedOperator]) -> str:
@@ -255,10 +290,7 @@ def cuda_select_source(name: str, text: SelectionText, way: Way, captured: int) 
     """Return the text of a selection on a device; `captured` is the size of all its scalars."""
     printed: list[PrintedOperator] = []
     structs = decide_struct(text, CUDA, printed)
-    columns = ", ".join(
-        f"km::column<{_spelled(c.type)}, km::{c.access}, {str(c.carried).lower()}>"
-        for c in text.columns
-    )
+    columns, sources, includes = _columns(text, printed)
     lengths = "void" if text.lengths is None else _spelled(text.lengths)
     tile, bounds = way.tile, str(way.threads)
     run = "  km::select_tiles<Part, Decide>::run(call);\n"
@@ -270,17 +302,19 @@ def cuda_select_source(name: str, text: SelectionText, way: Way, captured: int) 
             "#else\n  __trap();  // other chips are given another way\n#endif\n"
         )
     rest = (
-        f"{structs}\n"
+        f"{structs}{sources}\n"
         f"typedef km::SelectCall<{text.operands}, {max(captured, VALUE_SLOT)}> Call;\n"
         f"typedef km::selection<Decide, {text.parts}, km::{'u64' if way.wide else 'u32'}, "
         f"{_spelled(text.counts)}, {lengths}, {text.first}, {text.deciding},\n"
-        f"    {tile.run}, {tile.rows}, {tile.warps}, {columns}> Part;\n"
+        f"    {text.inputs}, {tile.run}, {tile.rows}, {tile.warps}, {columns}> Part;\n"
         f"static_assert(Part::stage_bytes == {stage_bytes(text, tile)}, "
         '"what is asked of shared memory");\n'
         f"KM_EXPORT void __launch_bounds__({bounds})\n"
         f"km_kernel(const __grid_constant__ Call call) {{\n{run}}}\n"
     )
-    return KernelSource(name, text_of(name, ["select.cuh"], printed, rest), tile.elements)
+    return KernelSource(
+        name, text_of(name, ["select.cuh", *includes], printed, rest), tile.elements
+    )
 
 
 def _spelled(type_: Type) -> str:

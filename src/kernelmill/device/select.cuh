@@ -7,6 +7,24 @@
 
 namespace km {
 
+// Elements of a column by their place: with a stride of any kind, or computed.
+template <class A, class Call, bool Fed = A::pattern == fed>
+struct one_by_one {
+  typedef typename A::raw T;
+  const char* from;
+  i64 step;
+  KM_INL explicit one_by_one(const Call& c)
+      : from(c.data[A::operand]),
+        step(A::pattern == contiguous ? (i64)A::size : A::pattern == broadcast ? 0 : c.strides[A::operand][0]) {}
+  KM_INL T operator()(i64 i) const { return access_of<T, A::pattern>::type::load(from + i * step); }
+};
+template <class A, class Call>
+struct one_by_one<A, Call, true> {
+  decltype(A::source::make(*(const Call*)nullptr)) from;
+  KM_INL explicit one_by_one(const Call& c) : from(A::source::make(c)) {}
+  KM_INL auto operator()(i64 i) const { return from(i); }
+};
+
 // `Part` is a km::selection, `By` makes its decision from the captured scalars.
 template <class Part, class By>
 struct select_tiles {
@@ -29,7 +47,7 @@ struct select_tiles {
     constexpr int V = Part::V, bytes = A::size;
     const i64 length = c.shape[0];
     char* mine = stage + Part::template column_at<K> + worker * Part::elements * bytes;
-    const char* from = c.data[K];
+    const char* from = c.data[A::operand];
     if constexpr (A::pattern == contiguous && is_packet<V * bytes>) {
       if (low + Part::elements <= length && (uptr)from % smaller(16, V * bytes & -(V * bytes)) == 0) {
         T item[Part::size];
@@ -40,10 +58,9 @@ struct select_tiles {
         return;
       }
     }
-    const i64 step = A::pattern == contiguous ? (i64)bytes : A::pattern == broadcast ? 0 : c.strides[K][0];
-    typedef typename access_of<T, A::pattern>::type access;
     const int held = (int)smaller<i64>(length - low, Part::elements);
-    for (int i = (int)lane_id(); i < held; i += warp_size) element<T>::store(mine + i * bytes, access::load(from + (low + i) * step));
+    const one_by_one<A, Call> take(c);
+    for (int i = (int)lane_id(); i < held; i += warp_size) element<T>::store(mine + i * bytes, (T)take(low + i));
   }
   // The element in front of the tile.
   template <class Call, int K>
@@ -51,9 +68,7 @@ struct select_tiles {
     if constexpr (Part::template lead<K> > 0) {
       typedef typename Part::template at<K> A;
       typedef typename A::raw T;
-      typedef typename access_of<T, A::pattern>::type access;
-      const i64 step = A::pattern == contiguous ? (i64)A::size : A::pattern == broadcast ? 0 : c.strides[K][0];
-      if (low > 0) element<T>::store(stage + Part::template column_at<K> - A::size, access::load(c.data[K] + (low - 1) * step));
+      if (low > 0) element<T>::store(stage + Part::template column_at<K> - A::size, (T)one_by_one<A, Call>(c)(low - 1));
     }
   }
   template <class Call, int... K>
@@ -99,11 +114,12 @@ struct select_tiles {
       if (c.tiles > 1) before = past(c, total, tile);
       if (lane_id() == 0) totals[workers] = before;
     }
+    const auto found = Part::gather(stage, tile, warp, length, indices_of<Part::columns>());
     block_barrier();
     value before = totals[workers];
     KM_UNROLL_ALL for (int w = 0; w < workers; w++)
       if (w < warp) before = add(before, totals[w]);
-    Part::write(c, stage, tile, warp, before, indices_of<Part::columns>());
+    Part::write(c, found, stage, tile, warp, before, indices_of<Part::columns>());
     if (length == 0 && threadIdx.x == 0)
       KM_UNROLL_ALL for (int m = 0; m < Part::counts; m++) Part::set_count(c, m, 0);
   }
@@ -114,9 +130,9 @@ template <class Part, class By, int Stages, int Reducers, class Call>
 struct select_ring {
   typedef typename Part::value value;
   typedef add_tallies Op;
-  struct held {};
+  typedef typename Part::held_parts held;
   static constexpr int workers = Part::workers, reducers = Reducers, stages = Stages, stage_bytes = Part::stage_bytes;
-  static constexpr bool seeded = false;
+  static constexpr bool seeded = false, takes_sums = true;
 
   const Call& c;
   By by;
@@ -138,14 +154,14 @@ struct select_ring {
   KM_INL void rest(char* stage, i64 low, i64 count) const {
     constexpr int size = Part::template at<K>::size;
     char* to = stage + Part::template column_at<K>;
-    const char* from = c.data[K] + low * size;
+    const char* from = c.data[Part::template at<K>::operand] + low * size;
     for (u32 b = (u32)(count * size) & ~15u; b < (u32)(count * size); b++) to[b] = from[b];
   }
   template <int K>
   KM_INL void bring(char* stage, i64 low, i64 count, u64* full) const {
     constexpr int size = Part::template at<K>::size;
     const u32 bytes = copied<K>(low, count), lead = low > 0 ? (u32)Part::template lead<K> : 0u;
-    if (bytes) bulk_load(stage + Part::template column_at<K> - lead, c.data[K] + low * size - lead, bytes, full);
+    if (bytes) bulk_load(stage + Part::template column_at<K> - lead, c.data[Part::template at<K>::operand] + low * size - lead, bytes, full);
   }
   template <int... K>
   KM_INL void fetch_all(char* stage, i64 tile, u64* full, indices<K...>) const {
@@ -163,12 +179,14 @@ struct select_ring {
   KM_INL value total(const char* stage, i64 tile, int worker) const {
     return Part::count(by, (char*)stage, tile, worker, c.shape[0]);
   }
-  // What stands in the stage is read when it may be overwritten too: when the reducers are done.
-  static KM_INL held take(const char*, i64, int) { return held{}; }
-  KM_INL void give(held&, char* stage, i64 tile, int worker, bool any, const value& found) const {
+  // The reducers are done: their marks are there, and the stage may be overwritten.
+  KM_INL held take(char* stage, i64 tile, int worker) const {
+    return Part::gather(stage, tile, worker, c.shape[0], indices_of<Part::columns>());
+  }
+  KM_INL void give(held& found, char* stage, i64 tile, int worker, bool any, const value& past) const {
     value before{};
-    if (any) before = found;
-    Part::write(c, stage, tile, worker, before, indices_of<Part::columns>());
+    if (any) before = past;
+    Part::write(c, found, stage, tile, worker, before, indices_of<Part::columns>());
     seen_by_copies();
     warp_barrier();
   }

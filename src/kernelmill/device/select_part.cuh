@@ -7,10 +7,13 @@
 
 namespace km {
 
-template <class T, int P, bool Carried>
+constexpr int fed = 100;  // a pattern of columns alone
+template <class T, int P, bool Carried, int Operand, class Source = void>
 struct column : arg<T, P> {
   typedef typename stored<T>::type raw;  // moved as it is
+  typedef Source source;
   static constexpr bool carried = Carried;
+  static constexpr int operand = Operand;
 };
 template <class T> constexpr bool is_void = false;
 template <> constexpr bool is_void<void> = true;
@@ -43,6 +46,15 @@ struct add_tallies {
     return run_tally<I>{{I(a.held[0] + b.held[0])}, b.held[0] ? b.last : a.last};
   }
 };
+
+KM_INL u32 warp_sum(u32 value) {
+#if __CUDA_ARCH__ >= 800
+  return __reduce_add_sync(full_warp, value);
+#else
+  KM_UNROLL_ALL for (int d = 1; d < warp_size; d *= 2) value += shuffle_xor(value, d);
+  return value;
+#endif
+}
 
 // ---- from shared memory to results --------------------------------------------------------------------------------------------
 
@@ -85,14 +97,14 @@ KM_INL void leave(char* to, const char* from, int bytes) {
 
 // `Run` neighbours of a lane in each of `Rows` rows make a warp's part, `Workers` of them a tile.  Stages hold the columns, each
 // with the last elements of the tile before in front where neighbours decide; the marks; and where runs begin.
-template <class Decide, int Parts, class I, class Count, class Length, int First, int Deciding, int Run, int Rows, int Workers,
-          class... C>
+template <class Decide, int Parts, class I, class Count, class Length, int First, int Deciding, int Inputs, int Run, int Rows,
+          int Workers, class... C>
 struct selection {
   static constexpr int columns = (int)sizeof...(C), carried = (0 + ... + (int)C::carried);
   static constexpr bool heads = Decide::heads, lengths = !is_void<Length>;
   static constexpr int V = Run, R = Rows, size = V * R, elements = warp_size * size, workers = Workers, tile = elements * workers;
   static constexpr int marks = Parts == 3 ? 2 : 1;  // words of bits a lane has
-  static constexpr int counts = marks, lengths_at = columns + Parts * carried, counts_at = lengths_at + lengths;
+  static constexpr int counts = marks, lengths_at = Inputs + Parts * carried, counts_at = lengths_at + lengths;
   static_assert(size <= 32 && V <= 4, "a bit an element, and the counts of four rows in a word");
   template <int K> using at = typename nth<K, C...>::type;
 
@@ -195,7 +207,7 @@ struct selection {
       *mark(stage, m, worker) = bits[m];
       sum |= (u32)__popc(bits[m]) << (16 * m);
     }
-    KM_UNROLL_ALL for (int d = 1; d < warp_size; d *= 2) sum += shuffle_xor(sum, d);
+    sum = warp_sum(sum);
     value found;
     KM_UNROLL_ALL for (int m = 0; m < marks; m++) found.held[m] = (I)(sum >> (16 * m) & 0xffff);
     if constexpr (lengths) {
@@ -236,41 +248,46 @@ struct selection {
       }
     }
     KM_INL u32 row_bits(int m, int r) const { return bits[m] >> (r * V) & ((1u << V) - 1); }
-    // Items of kind m in front of item i.
-    KM_INL int rank(int m, int i) const {
-      const int r = i / V, v = i % V;
-      return (int)base[m][r] + (v ? __popc(row_bits(m, r) & ((1u << v) - 1)) : 0);
-    }
-    // -1 for an item that is not written.
-    KM_INL int to(int i) const {
-      const int zero = rank(0, i);
-      if (bits[0] >> i & 1) return zero;
-      if constexpr (Parts == 1) return -1;
-      const int here = selection::place(i);
-      if constexpr (Parts == 2) {
-        return here < valid ? held[0] + here - zero : -1;
-      } else {
-        const int one = rank(marks - 1, i);
-        if (bits[marks - 1] >> i & 1) return held[0] + one;
-        return here < valid ? held[0] + held[marks - 1] + here - zero - one : -1;
+    KM_INL bool has(int m, int i) const { return bits[m] >> i & 1; }
+    // Calls f(item, rank) for each item that is written.
+    template <class F>
+    KM_INL void each(const F& f) const {
+      KM_UNROLL_ALL for (int r = 0; r < R; r++) {
+        int zero = (int)base[0][r], one = held[0] + (int)base[marks - 1][r];
+        KM_UNROLL_ALL for (int v = 0; v < V; v++) {
+          const int i = r * V + v, here = selection::place(i);
+          if (has(0, i)) {
+            f(i, zero++);
+          } else if constexpr (Parts == 2) {
+            if (here < valid) f(i, held[0] + here - zero);
+          } else if constexpr (Parts == 3) {
+            if (has(marks - 1, i)) f(i, one++);
+            else if (here < valid) f(i, 2 * held[0] + held[marks - 1] + here - zero - one);
+          }
+        }
       }
     }
-    KM_INL int part(int p) const {  // how many elements of part p there are
-      if (p < marks) return held[p];
-      int rest = valid;
-      KM_UNROLL_ALL for (int m = 0; m < marks; m++) rest -= held[m];
-      return rest;
-    }
+  };
+  // How many elements of each part a worker holds.
+  struct held_parts {
+    int held[Parts];
   };
 
-  // ---- leaving --------------------------------------------------------------------------------------------------------------------
-
-  template <class Call, int K>
-  static KM_INL void move(const Call& c, const ranks& to, char* stage, int worker, const i64 (&before)[Parts]) {
+  template <class T>
+  struct put_items {
+    char* to;
+    const T* item;
+    KM_INL void operator()(int i, int rank) const { element<T>::store(to + rank * (int)sizeof(T), item[i]); }
+  };
+  struct put_places {
+    u32* to;
+    KM_INL void operator()(int i, int rank) const { to[rank] = (u32)place(i); }
+  };
+  template <int K>
+  static KM_INL void pack(const ranks& to, char* stage, int worker) {
     if constexpr (at<K>::carried) {
       typedef typename at<K>::raw T;
-      constexpr int bytes = at<K>::size, unit = smallest_unit(bytes, (int)alignof(T));
-      constexpr bool carries[] = {C::carried...};
+      constexpr int bytes = at<K>::size;
       char* mine = stage + column_at<K> + worker * elements * bytes;
       T item[size];
       if (to.valid == elements) {
@@ -281,19 +298,44 @@ struct selection {
           if (place(i) < to.valid) item[i] = element<T>::load(mine + place(i) * bytes);
       }
       warp_barrier();
-      KM_UNROLL_ALL for (int i = 0; i < size; i++) {
-        const int rank = to.to(i);
-        if (rank >= 0) element<T>::store(mine + rank * bytes, item[i]);
-      }
-      warp_barrier();
-      int number = columns;
+      to.each(put_items<T>{mine, item});
+    }
+  }
+  // Moves what is kept of a part together, in its place in the stage.  A whole warp, when the part is marked and nobody reads it.
+  template <int... K>
+  static KM_INL held_parts gather(char* stage, i64 number, int worker, i64 length, indices<K...>) {
+    held_parts found;
+    const i64 low = first(number, worker);
+    KM_UNROLL_ALL for (int p = 0; p < Parts; p++) found.held[p] = 0;
+    if (low >= length) return found;
+    const ranks to(stage, worker, length - low);
+    (pack<K>(to, stage, worker), ...);
+    if constexpr (lengths) to.each(put_places{(u32*)(stage + begins_at) + worker * elements});
+    warp_barrier();
+    int rest = to.valid;
+    KM_UNROLL_ALL for (int m = 0; m < marks; m++) {
+      found.held[m] = to.held[m];
+      rest -= to.held[m];
+    }
+    if constexpr (Parts > marks) found.held[Parts - 1] = rest;
+    return found;
+  }
+
+  // ---- leaving --------------------------------------------------------------------------------------------------------------------
+
+  template <class Call, int K>
+  static KM_INL void move(const Call& c, const held_parts& found, const char* stage, int worker, const i64 (&before)[Parts]) {
+    if constexpr (at<K>::carried) {
+      constexpr int bytes = at<K>::size, unit = smallest_unit(bytes, (int)alignof(typename at<K>::raw));
+      constexpr bool carries[] = {C::carried...};
+      const char* from = stage + column_at<K> + worker * elements * bytes;
+      int number = Inputs;
       KM_UNROLL_ALL for (int j = 0; j < K; j++) number += carries[j];
-      int from = 0;
       KM_UNROLL_ALL for (int p = 0; p < Parts; p++) {
         const int output = number + p * carried;
-        const i64 fits = smaller<i64>(to.part(p), c.strides[output][0] - before[p]);
-        if (fits > 0) leave<unit>(c.data[output] + before[p] * bytes, mine + from * bytes, (int)fits * bytes);
-        from += to.part(p);
+        const i64 fits = smaller<i64>(found.held[p], c.strides[output][0] - before[p]);
+        if (fits > 0) leave<unit>(c.data[output] + before[p] * bytes, from, (int)fits * bytes);
+        from += found.held[p] * bytes;
       }
     }
   }
@@ -305,17 +347,11 @@ struct selection {
 
   // A run ends where the next one begins: the first beginning of a part ends a run of an earlier one.
   template <class Call>
-  static KM_INL void move_lengths(const Call& c, const ranks& to, char* stage, i64 low, int worker, i64 before, i64 last) {
+  static KM_INL void move_lengths(const Call& c, int held, const char* stage, i64 low, int worker, i64 before, i64 last) {
     if constexpr (lengths) {
-      u32* begins = (u32*)(stage + begins_at) + worker * elements;
-      KM_UNROLL_ALL for (int i = 0; i < size; i++) {
-        const int rank = to.to(i);
-        if (rank >= 0) begins[rank] = (u32)place(i);
-      }
-      warp_barrier();
+      const u32* begins = (const u32*)(stage + begins_at) + worker * elements;
       Length* out = (Length*)c.data[lengths_at] + before - 1;
       const i64 room = c.strides[lengths_at][0] - before + 1;
-      const int held = to.held[0];
       for (int j = (int)lane_id(); j < held; j += warp_size) {
         const i64 begin = low + begins[j], previous = j ? low + begins[j - 1] : last;
         if (before + j > 0 && j < room) out[j] = (Length)(begin - previous);
@@ -325,22 +361,22 @@ struct selection {
     }
   }
 
-  // Writes what is kept of a part, of which `before` elements stand before it; uses its place in the stage.  A whole warp.
+  // Writes what was gathered of a part, of which `tallied` elements stand before it.  A whole warp.
   template <class Call, int... K>
-  static KM_INL void write(const Call& c, char* stage, i64 number, int worker, const value& tallied, indices<K...>) {
+  static KM_INL void write(const Call& c, const held_parts& found, const char* stage, i64 number, int worker,
+                           const value& tallied, indices<K...>) {
     const i64 low = first(number, worker), length = c.shape[0];
     if (low >= length) return;
-    const ranks to(stage, worker, length - low);
     i64 before[Parts], rest = low;
     KM_UNROLL_ALL for (int m = 0; m < marks; m++) {
       before[m] = (i64)tallied.held[m];
       rest -= before[m];
     }
     if constexpr (Parts > marks) before[Parts - 1] = rest;
-    (move<Call, K>(c, to, stage, worker, before), ...);
-    if constexpr (lengths) move_lengths(c, to, stage, low, worker, before[0], (i64)tallied.last);
+    (move<Call, K>(c, found, stage, worker, before), ...);
+    if constexpr (lengths) move_lengths(c, found.held[0], stage, low, worker, before[0], (i64)tallied.last);
     if (low + elements >= length && lane_id() == 0)
-      KM_UNROLL_ALL for (int m = 0; m < counts; m++) set_count(c, m, before[m] + to.held[m]);
+      KM_UNROLL_ALL for (int m = 0; m < counts; m++) set_count(c, m, before[m] + found.held[m]);
   }
   template <class Call> static KM_INL void set_count(const Call& c, int m, i64 value) { ((Count*)c.data[counts_at])[m] = (Count)value; }
 };

@@ -2,11 +2,12 @@
 // the first of equal neighbours, and the lengths of runs.  One pass over memory: a chunk is packed
 // in the cache, its place comes from the chunk before it.  How a block is packed: select_pack.hpp.
 //
-//   km::selection<Decide, Parts, Chunk, Count, Length, First, Deciding,
-//                 km::column<T, pattern, carried>...>::run(call, decide);
+//   km::selection<Decide, Parts, Chunk, Count, Length, First, Deciding, Inputs,
+//                 km::column<T, pattern, carried, operand, Source>...>::run(call, decide);
 //
-// Operands: the columns, of which `Deciding` from number `First` on decide; for each part the results
-// of each carried column; the lengths of runs, unless `Length` is void; the counts.  The stride of a result is
+// `Deciding` columns from number `First` on decide. A column is operand number `operand`, or where
+// its pattern is `fed` what the functor gives that `Source` makes of the call (algorithms/feeds.py).
+// Operands: `Inputs` that are read; for each part the results of each carried column; the lengths of runs, unless `Length` is void; the counts.  The stride of a result is
 // the room of its part, in elements.  `Decide` is called with the values of an element and
 // returns the number of its part; what is not written has a higher one.  Where `Decide::heads` is
 // set it is given the values of the element before too, in front, and part 0 means that a run of
@@ -20,8 +21,11 @@ extern "C" int sched_yield(void);
 
 namespace km {
 
-template <class T, int P, bool Carried> struct column : arg<T, P> {
+constexpr int fed = 100;  // a pattern of columns alone
+template <class T, int P, bool Carried, int Operand, class Source = void> struct column : arg<T, P> {
   static constexpr bool carried = Carried;
+  static constexpr int operand = Operand;
+  typedef Source source;
 };
 
 template <int K, class A, class... Rest> struct nth {
@@ -55,7 +59,8 @@ struct alignas(64) Link {
   i32 ready;
 };
 
-template <class Decide, int Parts, i64 Chunk, class Count, class Length, int First, int Deciding, class... C>
+template <class Decide, int Parts, i64 Chunk, class Count, class Length, int First, int Deciding,
+          int Inputs, class... C>
 struct selection {
   static constexpr int columns = (int)sizeof...(C), carried = (0 + ... + (int)C::carried);
   static constexpr bool runs = !__is_same(Length, void), heads = Decide::heads;
@@ -85,9 +90,15 @@ struct selection {
 
   // The address of element `low` in memory without gaps, and of `before` elements in front of it.
   template <class A>
-  static KM_INL const char* near_by(const Operand& x, char* brought, i64 low, i64 n, i64 before) {
+  static KM_INL const char* near_by(const Call* call, char* brought, i64 low, i64 n, i64 before) {
+    const Operand& x = call->operands[A::operand];
     if constexpr (A::pattern == contiguous) {
       return x.data + low * A::size;
+    } else if constexpr (A::pattern == fed) {
+      const auto from = A::source::make(call);
+      for (i64 i = -before; i < n; i++)
+        element<typename A::type>::store(brought + (before + i) * A::size, from(low + i));
+      return brought + before * A::size;
     } else {
       const i64 stride = A::pattern == broadcast ? 0 : x.strides[0];
       collect<typename A::type>(brought, x.data + (low - before) * stride, stride, n + before);
@@ -138,7 +149,7 @@ struct selection {
                            i64 low, i64 n, indices<K...>) {
     Marks marks[Parts];
     const i64 before = heads && low > 0 ? 1 : 0;
-    const char* x[] = {near_by<at<K>>(call->operands[K], brought[K], low, n, before)...};
+    const char* x[] = {near_by<at<K>>(call, brought[K], low, n, before)...};
     if (heads && !before) marks[0].byte[0] = 1;
     decide(by, marks, heads && !before ? 1 : 0, n, x, indices_of<Deciding>());
     i64 found[Parts];
@@ -158,7 +169,7 @@ struct selection {
     if constexpr (at<K>::carried) {
       constexpr i64 size = at<K>::size, place = packed_at(K);
       constexpr bool flags[] = {C::carried...};
-      int number = columns;
+      int number = Inputs;
       for (int j = 0; j < K; j++) number += flags[j];
       for (int p = 0; p < Parts; p++, number += carried) {
         const Operand& to = call->operands[number];
@@ -172,7 +183,7 @@ struct selection {
   static KM_INL void leave_lengths(const Call* call, Packed& packed, const Link& link, i64 low, bool ends,
                                    bool stream) {
     if constexpr (runs) {
-      const Operand& to = call->operands[columns + Parts * carried];
+      const Operand& to = call->operands[Inputs + Parts * carried];
       const u32* begins = packed.begins;
       length* made = packed.lengths;
       const i64 n = packed.held[0], first = link.held[0] > 0 ? 0 : 1;
@@ -221,7 +232,7 @@ struct selection {
     };
     for_tasks(call, smaller((i64)call->threads, chunks), work);
     for (int k = 0; k < counts; k++)
-      element<Count>::store(call->operands[columns + Parts * carried + runs].data + k * (i64)sizeof(Count),
+      element<Count>::store(call->operands[Inputs + Parts * carried + runs].data + k * (i64)sizeof(Count),
                             (Count)links[chunks].held[k]);
   }
 };
