@@ -59,8 +59,6 @@ def point_clients_at(monkeypatch, endpoint, cache):
         module = sys.modules.get(name)
         if module is not None and hasattr(module, "CACHE_DIR"):
             monkeypatch.setattr(module, "CACHE_DIR", str(cache))
-    utils = importlib.import_module("huggingface_hub.utils")
-    monkeypatch.setattr(utils._http if hasattr(utils, "_http") else utils, "_DEFAULT_RETRY", 0, raising=False)  # fmt: skip
     return kernels
 
 
