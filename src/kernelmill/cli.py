@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from kernelmill import cli_build, cli_hub, cli_lock, cli_make
+from kernelmill import cli_build, cli_hub, cli_lock, cli_make, cli_tune
 from kernelmill.cli_parts import (
     JSON,
     Program,
@@ -379,5 +379,5 @@ def _say_pictures(pictures: Iterable[Path]) -> None:
 
 # ----------------------------------------------------------------------------- verbs of other files
 
-for _verb in (*cli_build.VERBS, *cli_make.VERBS, *cli_hub.VERBS, *cli_lock.VERBS):
+for _verb in (*cli_build.VERBS, *cli_make.VERBS, *cli_hub.VERBS, *cli_lock.VERBS, *cli_tune.VERBS):
     main.add_command(_verb)

@@ -7,8 +7,18 @@ here too, and are marked: they are part of `docs/reference/reduction-tree.md` an
 
 from __future__ import annotations
 
+import json
+import warnings
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Final, Literal, TypeAlias
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from kernelmill.config import get_config
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 __all__ = [
     "GROUP_TILES",
@@ -22,14 +32,17 @@ __all__ = [
     "SegmentTree",
     "chip_of",
     "histogram_policy",
+    "own_rows_file",
     "records_bytes",
     "ring_policy",
+    "ring_rows",
     "scan_beside",
     "scan_tree",
     "search_policy",
     "segment_tree",
     "select_ring",
     "select_tile",
+    "trying",
 ]
 
 # Chips with a copy engine for bulk copies (sm_90 and later), and those without.
@@ -162,11 +175,49 @@ _RINGS: Final = (
     RingPolicy("scan", "bulk", 2, "any", reducers=4, stages=16, least=1 << 20),
     RingPolicy("scan", "bulk", 4, "any", reducers=4, stages=9, least=1 << 20),
     RingPolicy("scan", "bulk", 8, "any", reducers=4, stages=9, least=1 << 19),
-    RingPolicy("scan", "bulk", 64, "any", reducers=4, stages=9, least=1 << 18),
+    RingPolicy("scan", "bulk", 16, "any", reducers=4, stages=9, least=1 << 18),
+    # Fewer warps, or a value of 64 bytes does not fit the registers of a thread.
+    RingPolicy("scan", "bulk", 64, "any", reducers=2, stages=9, least=1 << 18),
     RingPolicy("select", "bulk", 4, "any", reducers=4, stages=16, least=1 << 20),
     RingPolicy("select", "bulk", 8, "any", reducers=4, stages=6, least=1 << 19),
     RingPolicy("select", "bulk", 1024, "any", reducers=4, stages=6, least=1 << 18),
 )
+
+
+# A row that is tried at the moment: see `tuning.py`.
+_TRIED: list[RingPolicy] = []
+
+
+def own_rows_file() -> Path:
+    """Return where rows of the user's lie, which `kernelmill tune --store` writes."""
+    return get_config().cache_dir / "tuning.json"
+
+
+@lru_cache(maxsize=4)
+def _own_rows(path: Path) -> tuple[RingPolicy, ...]:
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))
+        return tuple(RingPolicy(**row) for row in rows)
+    except FileNotFoundError:
+        return ()
+    except (OSError, ValueError, TypeError):
+        warnings.warn(f"{path} holds no rows of the tuning table; it is ignored", stacklevel=2)
+        return ()
+
+
+def ring_rows() -> tuple[RingPolicy, ...]:
+    """Return the rows of rings: what is tried, the user's own, those of the table."""
+    return (*_TRIED, *_own_rows(own_rows_file()), *_RINGS)
+
+
+@contextmanager
+def trying(row: RingPolicy) -> Iterator[None]:
+    """Let a row come first, for calls that are planned inside the block."""
+    _TRIED.append(row)
+    try:
+        yield
+    finally:
+        _TRIED.remove(row)
 
 
 def ring_policy(
@@ -176,7 +227,7 @@ def ring_policy(
 
     Stages are as many as the row says, or as fit.
     """
-    rows = (r for r in _RINGS if (r.family, r.chip) == (family, chip) and r.op in ("any", op))
+    rows = (r for r in ring_rows() if (r.family, r.chip) == (family, chip) and r.op in ("any", op))
     row = next((r for r in rows if element_bytes <= r.largest and length <= r.most), None)
     if row is None or length < row.least:
         return None
@@ -236,7 +287,7 @@ def select_ring(element_bytes: int, chip: Chip, stage_bytes: int) -> RingPolicy 
 
     Stages are as many as the row says, or as fit.
     """
-    rows = (r for r in _RINGS if r.family == "select" and r.chip == chip)
+    rows = (r for r in ring_rows() if r.family == "select" and r.chip == chip)
     row = next((r for r in rows if element_bytes <= r.largest), None)
     stages = min(row.stages, _STAGES_ROOM // stage_bytes) if row else 0
     return replace(row, stages=stages) if row and stages > 1 else None
