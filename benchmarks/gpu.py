@@ -47,6 +47,9 @@ FAMILIES: Final = {
     "select": Family(
         ("cuda/test_select*.py", "cpu/test_select*.py", "cpu/test_unique*.py"), ("cuda_select",)
     ),
+    "histogram": Family(("cpu/test_histogram.py",), ("cuda_histogram",)),
+    "search": Family(("cpu/test_search.py",), ("cuda_search",)),
+    "segmented": Family(("cpu/test_segmented.py",), ("cuda_segmented",)),
     "kernels": Family(
         ("cuda/test_kernel*.py", "cuda/test_examples*.py"), ("cuda_kernels",)
     ),

@@ -35,11 +35,12 @@ __all__ = ["CUDA_FAMILIES", "FAMILIES", "main"]
 # makes one: preparing a case may take longer than it is worth when it was not asked for.
 FAMILIES: Final = (
     "overhead", "first_call", "transform", "reduce", "scan", "fused", "layouts", "selection",
+    "histogram", "search", "segmented",
     "emulator", "build", "hub", "lock",
 )  # fmt: skip
 CUDA_FAMILIES: Final = (
     "cuda_host", "cuda_first_call", "cuda_transform", "cuda_reduce", "cuda_scan", "cuda_select",
-    "cuda_kernels",
+    "cuda_histogram", "cuda_search", "cuda_segmented", "cuda_kernels",
 )  # fmt: skip
 
 
