@@ -388,6 +388,28 @@ def test_a_compressed_answer_that_unfolds_without_end_is_stopped(served, there, 
     assert max(left, default=0) <= 20_000_000
 
 
+def test_small_files_are_read_up_to_their_limit(served, there):  # noqa: F811
+    import gzip
+
+    packed = gzip.compress(b"\0" * 100_000_000, 9)
+
+    def bomb(_, answer):
+        answer.headers["Content-Encoding"] = "gzip"
+        answer.body, answer.length = packed, len(packed)
+        return answer
+
+    registry = HubRegistry(served.endpoint, token=False)
+    served.faults["metadata.json"] = bomb
+    with pytest.raises(RegistryError, match="has more than the 1,000,000 bytes accepted"):
+        registry.read("org/twice", there, "build/torch-universal/metadata.json", limit=1_000_000)
+    served.faults["metadata.json"] = other_bytes
+    with pytest.raises(IntegrityError, match="the registry says"):
+        registry.read("org/twice", there, "build/torch-universal/metadata.json")
+    served.faults["big.bin"] = other_bytes
+    with pytest.raises(IntegrityError, match="the registry says"):
+        registry.read("org/twice", there, "build/torch-universal/big.bin")
+
+
 @pytest.mark.parametrize("body", [b"{", b"[]", b'{"format_version": 1, "files": []}', b"\0\xff",
                                   b'{"format_version": 2, "files": {}}', b'{"format_version": 1, "files": {"a": {}}}'])  # fmt: skip
 def test_a_listing_in_the_cache_that_is_torn_is_asked_for_again(served, there, tmp_path, body):  # noqa: F811

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import hashlib
 import re
 import shutil
 import threading
@@ -51,6 +52,7 @@ _SHORT: Final = re.compile(r"[0-9a-f]{7,39}", re.ASCII)
 TURNS: Final = 3
 _T = TypeVar("_T")
 _PAUSE: Final = 0.1
+_CHUNK: Final = 1 << 16
 _AGAIN: Final = frozenset({429, 500, 502, 503, 504})
 _DISK: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.EIO})
 _STATUS: Final = {
@@ -197,33 +199,29 @@ class HubRegistry:
         """See `Registry`."""
         check_repo_id(repo_id)
         safe_path(path)
-        answer = self._ask(
-            f"{path} of {repo_id} at {commit[:12]}",
-            lambda: self._get(self._address(repo_id, commit, path)),
-        )
-        body: bytes = answer.content
-        if len(body) > limit:
-            raise RegistryError(
-                f"{path} of {repo_id} has {len(body):,} bytes; {limit:,} are accepted"
-            )
-        etag = str(answer.headers.get("etag", "")).removeprefix("W/").strip('"')
-        if re.fullmatch(r"[0-9a-f]{40}", etag) and blob_id(body) != etag:
+        asked = f"{path} of {repo_id} at {commit[:12]}"
+        address = self._address(repo_id, commit, path)
+        body, said = self._ask(asked, lambda: self._get(address, limit, asked))
+        etag = said.removeprefix("W/").strip('"')
+        found = blob_id(body) if len(etag) == 40 else hashlib.sha256(body).hexdigest()  # noqa: PLR2004
+        if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", etag) and found != etag:
             raise IntegrityError(
-                f"{self.url}: {path} of {repo_id} is {blob_id(body)}; the registry says {etag}"
+                f"{self.url}: {path} of {repo_id} is {found}; the registry says {etag}"
             )
         return body
 
-    def _get(self, address: str) -> Any:  # Any: a response of the library's HTTP client
-        answer = self._hub.utils.http_backoff(
-            "GET",
-            address,
-            headers=self._headers(),
-            follow_redirects=True,
-            retry_on_status_codes=(),
-            max_retries=0,
-        )
-        self._hub.utils.hf_raise_for_status(answer)
-        return answer
+    def _get(self, address: str, limit: int, asked: str) -> tuple[bytes, str]:
+        """Return a body of at most `limit` bytes, unpacked, and its ETag."""
+        session = self._hub.utils.get_session()
+        headers = self._headers()
+        with session.stream("GET", address, headers=headers, follow_redirects=True) as answer:
+            self._hub.utils.hf_raise_for_status(answer)
+            body = bytearray()
+            for chunk in answer.iter_bytes(_CHUNK):
+                body += chunk
+                if len(body) > limit:
+                    raise RegistryError(f"{asked} has more than the {limit:,} bytes accepted")
+            return bytes(body), str(answer.headers.get("etag", ""))
 
     def trusts(self, publisher: str) -> bool | None:
         """See `Registry`. Asked once; users, who have no overview, are not vouched for."""
