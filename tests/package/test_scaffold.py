@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+import sys
 import tomllib
 
 import pytest
@@ -45,6 +46,22 @@ def test_a_new_project_is_sound(tmp_path, framework, backends):
             compile(text, path, "exec", ast.PyCF_ONLY_AST)
         elif path.endswith(".toml"):
             tomllib.loads(text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_new_project_builds_passes_its_tests_and_the_check(tmp_path, monkeypatch, framework):
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-q --no-header")
+    root = tmp_path / "grey"
+    write(plan("grey", framework=framework), root)
+    for verb in (["build"], ["test"], ["bench", "--iterations", "2"]):
+        done = invoke(*verb, "--project", str(root))
+        assert done.exit_code == 0, done.output
+    done = invoke("check", str(root))
+    assert done.exit_code == 0, done.output
+    sane = [sys.executable, "-B", "sanity.py"]
+    done = subprocess.run(sane, cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_kernel_compiles_without_a_warning(tmp_path):

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from kernelmill.config import child_environment
 from kernelmill.errors import MissingExtraError, PackageError, ToolchainError
 from kernelmill.package.choice import local_variant
+from kernelmill.package.manifest import TorchNoarch
 from kernelmill.package.metadata import read_metadata
 from kernelmill.runtime.emulator import Sanitizer, run_program
 from kernelmill.toolchain.nvrtc import CudaOptions
@@ -90,14 +91,17 @@ def untested(project: Project, variant: Path, *, gpu: bool) -> list[str]:
     """Say which parts of the project no test can reach on this machine."""
     backends = [b for b in project.manifest.general.backends if b != read_metadata(variant).backend]
     found = []
-    if "cuda" in backends:
+    why = "this torch is not for it" if gpu else "no GPU"
+    if "cuda" in backends and isinstance(project.manifest.framework, TorchNoarch):
+        found.append(f"what it does on a GPU was not run: {why}")
+    elif "cuda" in backends:
         programs = programs_of(project)
         ran = (
             "its device code ran in tests/*.cu"
             if programs
             else "no tests/*.cu runs its device code"
         )
-        found.append(f"the CUDA binding was not run: {'this torch' if gpu else 'no GPU'}; {ran}")
+        found.append(f"the CUDA binding was not run: {why}; {ran}")
     others = [backend for backend in backends if backend not in ("cpu", "cuda")]
     if others:
         found.append(f"nothing here runs {', '.join(others)}")
