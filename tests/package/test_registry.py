@@ -250,6 +250,27 @@ def test_a_short_commit_must_fit_one():
     assert pick_commit("abcdef10", Refs(), commits, place="org/x") == commits[0]
 
 
+def test_objects_are_read_up_to_their_limit(tmp_path, static, s3):
+    url, options = s3
+    bucket = open_shelf(f"{url}/{tmp_path.name}", options)
+    folder = open_shelf(str(tmp_path))
+    for shelf in (bucket, folder, open_shelf(f"memory://{tmp_path.name}")):
+        shelf.write("x", b"12345")
+        shelf.write("empty", b"")
+    for shelf in (
+        bucket,
+        folder,
+        open_shelf(static(tmp_path)),
+        open_shelf(f"memory://{tmp_path.name}"),
+    ):
+        assert shelf.read("x", limit=5) == b"12345"
+        assert shelf.read("empty", limit=5) == b""
+        with pytest.raises(RegistryError, match="has more than the 4 bytes that are accepted"):
+            shelf.read("x", limit=4)
+        with pytest.raises(FileNotFoundError):
+            shelf.read("none", limit=4)
+
+
 def test_a_scheme_without_its_library_is_named():
     with pytest.raises(MissingExtraError, match="gs:// need the distribution gcsfs") as caught:
         open_shelf("gs://bucket")

@@ -154,8 +154,23 @@ class Remote:
 
     def read(self, name: str, *, limit: int) -> bytes:
         """See `Shelf`."""
-        body: bytes = self._do(name, lambda: self._fs.cat_file(self._path(name)))
-        return _limited(body, limit, f"{self.url}/{name}")
+        return self._do(name, lambda: self._read(self._path(name), limit))
+
+    def _read(self, path: str, limit: int) -> bytes:
+        """Return an object that is not larger than it may be, without holding more than that."""
+        if not self.url.startswith(("http://", "https://")):
+            size = self._fs.size(path)
+            if size is not None and size > limit:
+                raise _too_large(path, limit)
+            body: bytes = self._fs.cat_file(path)
+            return _limited(body, limit, path)
+        made = bytearray()  # a web server may send more than it says, compressed
+        with self._fs.open(path, "rb", block_size=0) as stream:
+            while chunk := stream.read(_CHUNK):
+                made += chunk
+                if len(made) > limit:
+                    raise _too_large(path, limit)
+        return bytes(made)
 
     def stream(self, name: str, offset: int) -> Iterator[bytes]:
         """See `Shelf`."""
@@ -242,8 +257,12 @@ def _missing(scheme: str) -> MissingExtraError:
 
 def _limited(body: bytes, limit: int, place: str) -> bytes:
     if len(body) > limit:
-        raise RegistryError(f"{place} has more than the {limit:,} bytes that are accepted")
+        raise _too_large(place, limit)
     return body
+
+
+def _too_large(place: str, limit: int) -> RegistryError:
+    return RegistryError(f"{place} has more than the {limit:,} bytes that are accepted")
 
 
 def _copy(source: bytes | Path, out: BinaryIO) -> None:
