@@ -275,13 +275,13 @@ def _length(named: Sequence[tuple[str, Any]]) -> int:
 def _extent(name: str, part: Any) -> int | None:
     if iterators.is_iterator(part):
         return iterators.length_of(part)
-    shape = getattr(part, "shape", ())
+    shape = iterators.shape_of(part)
     if len(shape) > 1:
         raise ShapeError(
-            f"`{name}` has shape {tuple(shape)}; iterators are of one dimension",
+            f"`{name}` has shape {shape}; iterators are of one dimension",
             hint="pass `x.reshape(-1)`",
         )
-    return int(shape[0]) if shape else None
+    return shape[0] if shape else None
 
 
 # ----------------------------------------------------------------------------- results

@@ -37,6 +37,7 @@ __all__ = [
     "length_of",
     "permutation",
     "reverse",
+    "shape_of",
     "shuffle",
     "strided",
     "tabulate",
@@ -420,15 +421,15 @@ def _parts(name: str, given: tuple[Any, ...]) -> tuple[Any, ...]:
 def _checked(name: str, part: Any) -> Any:
     if is_iterator(part):
         return part
-    shape = getattr(part, "shape", None)
-    if isinstance(part, (int, float, complex, np.generic)) or shape == ():
+    if isinstance(part, (int, float, complex, np.generic)) or getattr(part, "shape", None) == ():
         raise ArgumentError(
             f"`{name}` is {part!r}; expected: an array or an iterator",
             hint="one value again and again is `km.iterators.constant(value)`",
         )
-    if shape is not None and len(shape) != 1:
+    shape = shape_of(part)
+    if len(shape) != 1:
         raise ShapeError(
-            f"`{name}` has shape {tuple(shape)}; iterators are of one dimension",
+            f"`{name}` has shape {shape}; iterators are of one dimension",
             hint="pass `x.reshape(-1)`",
         )
     return part
@@ -453,11 +454,21 @@ def length_of(part: Any) -> int | None:
             return _common(type(part).__name__.lower(), part.parts)
 
 
-def _extent(array: Any) -> int:
+def shape_of(array: Any) -> tuple[int, ...]:
+    """Return the shape of an array of whatever library; none for a scalar."""
     shape = getattr(array, "shape", None)
-    if shape is None:
-        shape = np.shape(memoryview(array)) if not hasattr(array, "__dlpack__") else (len(array),)
-    return int(shape[0])
+    if shape is not None:
+        return tuple(map(int, shape))
+    if isinstance(array, (bool, int, float, complex)):
+        return ()
+    interface = getattr(array, "__cuda_array_interface__", None)
+    if interface is not None:
+        return tuple(map(int, interface["shape"]))
+    return (len(array),) if hasattr(array, "__dlpack__") else tuple(memoryview(array).shape or ())
+
+
+def _extent(array: Any) -> int:
+    return shape_of(array)[0]
 
 
 def _common(name: str, parts: Sequence[Any]) -> int | None:
