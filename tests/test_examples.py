@@ -21,6 +21,7 @@ PRINTED = {
     "running_return.py": "worst loss from a peak: 12.5%, 15.6%, 13.0%, 10.6%\n",
     "running_statistics.py": "count 1000000, mean 9999.99",
     "segments.py": "lengths [2, 3, 4, 5, 0, 0, 4, 5] sums [3, 12, 30, 60, 0, 0, 66, 105]\n",
+    "without_arrays.py": "pi is about 3.141592654\n",
 }
 
 
