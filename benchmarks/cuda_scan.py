@@ -52,9 +52,9 @@ def _work(name: str, operator: Any, dtype: str, elements: int) -> Work:
     makers: dict[str, Callable[[timing.Arrays], Any]] = {
         OURS: partial(_ours, operator),
         "cuda.compute": partial(_cuda_compute, operator),
+        "torch": _torch,  # by its own sum
+        "CuPy": _cupy,
     }
-    if operator is km.add:
-        makers |= {"torch": _torch, "CuPy": _cupy}
     return Work(
         name=name,
         dtype=dtype,

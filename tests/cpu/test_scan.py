@@ -254,7 +254,7 @@ def test_captured_scalars_change_from_call_to_call() -> None:
 @pytest.mark.not_on("emulator")
 def test_operators_in_cpp_have_no_bits_of_every_device() -> None:
     op = km.RawOp(
-        cpp="float joined(float a, float b) { return a + b; }",
+        cpp="__device__ float joined(float a, float b) { return a + b; }",
         name="joined",
         arguments=(km.float32, km.float32),
         result=km.float32,

@@ -38,7 +38,9 @@ def emulator() -> Iterator[None]:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Send scans through the ring whatever their size, or never."""
     least = 1 if request.param == "ring" else 1 << 40
-    rows = tuple(replace(row, least=least, stages=min(row.stages, 3)) for row in policy._RINGS)
+    rows = tuple(
+        replace(row, least=least, most=1 << 62, stages=min(row.stages, 3)) for row in policy._RINGS
+    )
     monkeypatch.setattr(policy, "_RINGS", rows)
     return str(request.param)
 

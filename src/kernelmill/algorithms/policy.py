@@ -172,15 +172,16 @@ class RingPolicy:
 
 # The first row that fits counts. `largest`: bytes of an element in a stage.
 _RINGS: Final = (
-    RingPolicy("scan", "bulk", 2, "any", reducers=4, stages=16, least=1 << 20),
-    RingPolicy("scan", "bulk", 4, "any", reducers=4, stages=9, least=1 << 20),
-    RingPolicy("scan", "bulk", 8, "any", reducers=4, stages=9, least=1 << 19),
+    RingPolicy("scan", "bulk", 2, "any", reducers=4, stages=16, least=1 << 21),
+    RingPolicy("scan", "bulk", 4, "any", reducers=8, stages=9, least=1 << 20, most=1 << 25),
+    RingPolicy("scan", "bulk", 4, "any", reducers=4, stages=9, least=1 << 25),
+    RingPolicy("scan", "bulk", 8, "any", reducers=4, stages=9, least=1 << 20),
     RingPolicy("scan", "bulk", 16, "any", reducers=4, stages=9, least=1 << 18),
     # Fewer warps, or a value of 64 bytes does not fit the registers of a thread.
     RingPolicy("scan", "bulk", 64, "any", reducers=2, stages=9, least=1 << 18),
-    RingPolicy("select", "bulk", 4, "any", reducers=4, stages=16, least=1 << 20),
-    RingPolicy("select", "bulk", 8, "any", reducers=4, stages=6, least=1 << 19),
-    RingPolicy("select", "bulk", 1024, "any", reducers=4, stages=6, least=1 << 18),
+    RingPolicy("select", "bulk", 1, "any", reducers=8, stages=8, least=1 << 20),
+    RingPolicy("select", "bulk", 4, "any", reducers=6, stages=8, least=1 << 18),
+    RingPolicy("select", "bulk", 1024, "any", reducers=6, stages=6, least=1 << 18),
 )
 
 
@@ -238,7 +239,7 @@ def ring_policy(
 
 
 # Blocks of `device/scan.cuh` that share a multiprocessor, one block a tile: bounds registers.
-_SCAN_BESIDE: Final = ((8, 3), (1 << 30, 1))
+_SCAN_BESIDE: Final = ((1 << 30, 1),)
 
 
 def scan_beside(value_bytes: int) -> int:
@@ -263,7 +264,31 @@ class SelectTile:
         """Elements of a tile."""
         return _WARP * self.run * self.rows * self.warps
 
+    @property
+    def reducers(self) -> int:
+        """Warps of a ring that count."""
+        return max(1, self.warps // 2)
 
+
+# With a ring, where the work for a tile grows with its parts, and that of looking back with tiles.
+_SELECT_RING_TILES: Final = {
+    1: (
+        SelectTile(1, 4, 8, 16),
+        SelectTile(4, 4, 8, 12),
+        SelectTile(8, 4, 4, 12),
+        SelectTile(16, 4, 2, 12),
+        SelectTile(32, 4, 1, 12),
+        SelectTile(64, 2, 1, 12),
+    ),
+    2: (
+        SelectTile(4, 4, 6, 16),
+        SelectTile(8, 4, 3, 16),
+        SelectTile(16, 4, 2, 12),
+        SelectTile(32, 4, 1, 12),
+        SelectTile(64, 2, 1, 12),
+    ),
+}
+# One block a tile: what fits in static shared memory.
 _SELECT_TILES: Final = (
     SelectTile(4, 4, 8),
     SelectTile(8, 4, 4),
@@ -277,9 +302,13 @@ _SELECT_TILES: Final = (
 )
 
 
-def select_tile(element_bytes: int) -> SelectTile | None:
-    """Return the tile of a selection of elements of so many bytes; None where none holds them."""
-    return next((t for t in _SELECT_TILES if element_bytes <= t.largest), None)
+def select_tile(element_bytes: int, *, ring: bool = False, parts: int = 1) -> SelectTile | None:
+    """Return the tile of a selection of elements of so many bytes; None where none holds them.
+
+    `ring` asks for that of a ring, `parts` says how many kinds of elements are written.
+    """
+    tiles = _SELECT_RING_TILES[min(parts, 2)] if ring else _SELECT_TILES
+    return next((t for t in tiles if element_bytes <= t.largest), None)
 
 
 def select_ring(element_bytes: int, chip: Chip, stage_bytes: int) -> RingPolicy | None:
@@ -305,8 +334,8 @@ class HistogramPolicy:
 
     counters: int = 8192
     copies: int = 32
-    threads: int = 1024
-    resident: int = 2
+    threads: int = 512
+    resident: int = 3
     packets: int = 4
     packet: int = 16
     sum_threads: int = 256

@@ -103,10 +103,8 @@ struct lookback {
   // Each segment's values become its total, in lane 0.
   static KM_INL void pair(i64 first, i64 end, const Op& op, T (&value)[depth]) {
     const i64 mine = first + (i64)lane_id();
-    const bool few = end - first <= segment_tiles;  // small inputs have one segment
     KM_UNROLL_ALL for (int s = 1; s < segment_tiles; s *= 2)
       KM_UNROLL_ALL for (int u = 0; u < depth; u++) {
-        if (u > 0 && few) continue;
         const T other = shuffle_down(value[u], s);
         if ((int)lane_id() + s < warp_size && mine + u * segment_tiles + s < end) value[u] = op(value[u], other);
       }

@@ -288,6 +288,13 @@ KM_INL T atomic_xor(T* at, T value) {
   if constexpr (native<T>::integer) return T(__nv_atomic_fetch_xor((word<T>*)at, (word<T>)value, Order, Scope));
   else return atomic_update<Order, Scope>(at, [value](T old) { return T(old ^ value); });
 }
+// Adds to a word in shared memory, of which nothing is returned.
+KM_INL void add_shared(u32* at, u32 by) {
+  asm volatile("red.relaxed.cta.shared.add.u32 [%0], %1;" ::"r"((u32)__cvta_generic_to_shared(at)), "r"(by) : "memory");
+}
+KM_INL void add_shared(i64* at, i64 by) {
+  asm volatile("red.relaxed.cta.shared.add.u64 [%0], %1;" ::"r"((u32)__cvta_generic_to_shared(at)), "l"(by) : "memory");
+}
 // Orders what stands before it against what stands behind it; every order but `sequential` is acquire and release.  The
 // built-in of NVRTC 13.0 takes no template arguments.
 template <int Order = acquire_release, int Scope = device_scope>
@@ -360,6 +367,11 @@ KM_INL void bulk_store(void* to, const void* from, u32 bytes) {
 KM_INL void bulk_stores_read() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
   asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+// The same for the groups before this one, which may go on.
+KM_INL void bulk_stores_before_read() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+  asm volatile("cp.async.bulk.wait_group.read 1;" ::: "memory");
 }
 KM_INL void bulk_stores_done() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 // Orders writes of threads to shared memory before what the copy engine does next: by each of them, before they meet.

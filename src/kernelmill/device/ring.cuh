@@ -22,7 +22,9 @@
 //     value total(const char* stage, i64 tile, int worker) const;
 //     bool is_whole(i64 tile, int worker) const;
 //     static constexpr bool takes_sums;              // optional: `take` waits until the reducers have read the tile
-//     // A worker, whole.  `give` may use the worker's part of the stage, and returns when it has been read.
+//     // A worker, whole.  `give` may use the worker's part of the stage, and returns when it has been read; where `lags` is
+//     // set, it only starts copies out of it (bulk_store), and the ring waits for them while the next tile is worked on.
+//     static constexpr bool lags;                    // may be left out
 //     held take(const char* stage, i64 tile, int worker) const;
 //     void give(held&, char* stage, i64 tile, int worker, bool any, const value& before) const;
 //   };
@@ -159,8 +161,11 @@ struct tile_ring {
 
   template <class W> static KM_INL constexpr bool sums_first(decltype(W::takes_sums)*) { return W::takes_sums; }
   template <class W> static KM_INL constexpr bool sums_first(...) { return false; }
+  template <class W> static KM_INL constexpr bool lags(decltype(W::lags)*) { return W::lags; }
+  template <class W> static KM_INL constexpr bool lags(...) { return false; }
 
   static KM_INL void serve(shared& s, char* memory, const Work& work, int number) {
+    [[maybe_unused]] int last = -1;  // the stage that copies are still under way from
     for (place at;; at.next()) {
       copy_barrier_wait(s.full + at.stage, at.phase);
       const i64 tile = s.tile[at.stage];
@@ -178,7 +183,15 @@ struct tile_ring {
         any = true;
       }
       work.give(held, stage, tile, number, any, before);
-      if (lane_id() == 0) copy_barrier_arrive(s.empty + at.stage);
+      if constexpr (lags<Work>(nullptr)) {
+        if (lane_id() == 0) {
+          bulk_stores_before_read();
+          if (last >= 0) copy_barrier_arrive(s.empty + last);
+        }
+        last = at.stage;
+      } else {
+        if (lane_id() == 0) copy_barrier_arrive(s.empty + at.stage);
+      }
       warp_barrier();
     }
     if (lane_id() == 0) bulk_stores_done();

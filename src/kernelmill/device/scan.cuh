@@ -284,7 +284,7 @@ struct scan_ring {
   static constexpr int workers = S::warps, reducers = Reducers, stages = Stages, V = part::V;
   static constexpr int wider = (int)(sizeof(taken) > sizeof(made) ? sizeof(taken) : sizeof(made));
   static constexpr int part_bytes = part::elements * wider, stage_bytes = part_bytes * workers;
-  static constexpr bool seeded = S::seeded;
+  static constexpr bool seeded = S::seeded, lags = true;
 
   const S& s;
   Feed from;
@@ -372,7 +372,6 @@ struct scan_ring {
       warp_barrier();
       if (lane_id() == 0) {
         bulk_store(to.data + base, at, part::elements * (u32)sizeof(made));
-        bulk_stores_read();
       }
     } else {
       KM_UNROLL_ALL for (int i = 0; i < part::size; i++) {

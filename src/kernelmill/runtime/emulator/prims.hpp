@@ -153,6 +153,10 @@ KM_EMU_UPDATE(atomic_and, old & value)
 KM_EMU_UPDATE(atomic_or, old | value)
 KM_EMU_UPDATE(atomic_xor, old ^ value)
 #undef KM_EMU_UPDATE
+template <class T>
+KM_INL void add_shared(T* at, T by) {
+  atomic_add<relaxed, block_scope>(at, by);
+}
 template <int Order = acquire_release, int Scope = device_scope>
 KM_INL void fence() {
   km_emu_fence(Scope);
@@ -178,6 +182,7 @@ KM_INL void bulk_load(void* to, const void* from, u32 bytes, u64* word) {
 }
 KM_INL void bulk_store(void* to, const void* from, u32 bytes) { km_emu_bulk_copy(to, from, bytes, nullptr); }
 KM_INL void bulk_stores_read() {}
+KM_INL void bulk_stores_before_read() {}
 KM_INL void bulk_stores_done() {}
 KM_INL void seen_by_copies() {}
 
