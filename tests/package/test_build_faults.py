@@ -335,3 +335,18 @@ def test_the_options_are_shown_by_verbose(root):
     done = kp.kernelmill("build", "--verbose", "--no-cache", cwd=root)
     assert " -std=c++20 -O3 " in done.stderr
     assert "-DTORCH_TARGET_VERSION=0x020a000000000000" in done.stderr
+
+
+def test_device_code_with_torchs_headers_is_not_built_for_cuda_12(tmp_path, monkeypatch):
+    from kernelmill.package import nvcc
+
+    root = kp.scaffolded(tmp_path / "img2gray", "torch", ("cuda",))
+    source = root / "csrc/img2gray.cu"
+    source.write_text("#include <ATen/cuda/CUDAContext.h>\n" + source.read_text())
+    monkeypatch.setattr(nvcc, "nvcc_on_path", lambda: None)
+    found = {str(entry.variant.backend): entry.refusal for entry in entries(read_project(root))}
+    assert found == {
+        "cu128": "csrc/img2gray.cu includes ATen/cuda/CUDAContext.h, which NVRTC does not take; "
+        "an nvcc 12.8 on PATH would",
+        "cu130": None,
+    }

@@ -151,10 +151,11 @@ def _sources(project: Project, recipe: Recipe | None, copies: dict[str, Path]) -
 
 
 def _compilers(recipe: Recipe) -> Iterable[Part]:
-    host, headers, cuda = recipe.host, recipe.binding.headers, recipe.cuda
+    host, cuda = recipe.host, recipe.cuda
     yield Part("application", host.kind, host.version, note=f"compiles for {host.target}")
-    note = f"headers; the sha256 is of the tree of {headers.wheel or 'an installed package'}"
-    yield Part("library", headers.project, headers.version, headers.tree, note)
+    for one in (recipe.binding.headers, *recipe.binding.more):
+        note = f"headers; the sha256 is of the tree of {one.wheel}"
+        yield Part("library", one.project, one.version, one.tree, note)
     if cuda is None:
         return
     yield Part("application", "cuda", cuda.release, note=f"device code by {cuda.route}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from kernelmill.package.headers import torch_headers, tvm_ffi_headers
+from kernelmill.package.headers import cuda_library_headers, torch_headers, tvm_ffi_headers
 from kernelmill.package.manifest import TvmFfi
 from kernelmill.package.release import Release
 
@@ -33,7 +33,8 @@ _TORCH_CUDA_LIBRARIES: Final = ("libc10_cuda.so", "libtorch_cuda.so")
 class Binding:
     """What a framework adds to the compilation of a variant.
 
-    `includes` are below the header set; `libraries` are SONAMEs; `suffix` ends the library's name.
+    `includes` are below the header set; `libraries` are SONAMEs; `suffix` ends the library's name;
+    `more` are headers that the framework's own include.
     """
 
     kind: Kind
@@ -47,6 +48,7 @@ class Binding:
     sources: tuple[str, ...]
     flags: tuple[str, ...]
     include: tuple[str, ...]
+    more: tuple[HeaderSet, ...] = ()
 
 
 def kind_of(variant: Variant) -> Kind:
@@ -102,7 +104,15 @@ def binding_of(variant: Variant, manifest: Manifest) -> Binding:
         sources=getattr(framework, "src", ()),
         flags=getattr(framework, "cxx_flags", ()),
         include=getattr(framework, "include", None) or (),
+        more=_more(kind, variant),
     )
+
+
+def _more(kind: Kind, variant: Variant) -> tuple[HeaderSet, ...]:
+    version = variant.backend.version
+    if kind != "classic" or variant.backend.name != "cuda" or version is None:
+        return ()
+    return cuda_library_headers(version.major)
 
 
 def _headers(kind: Kind, version: Release) -> HeaderSet:

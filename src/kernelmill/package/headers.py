@@ -29,7 +29,14 @@ if TYPE_CHECKING:
 
     from kernelmill.package.release import Release
 
-__all__ = ["TVM_FFI", "HeaderSet", "headers_of", "torch_headers", "tvm_ffi_headers"]
+__all__ = [
+    "TVM_FFI",
+    "HeaderSet",
+    "cuda_library_headers",
+    "headers_of",
+    "torch_headers",
+    "tvm_ffi_headers",
+]
 
 TVM_FFI: Final = "0.1.15.post2"
 # The release that stands for a version, and the digest of its headers where we have seen them.
@@ -48,6 +55,18 @@ _TREES: Final = {
     ("torch", "2.13.0"): "7a2db40cd11102d9b9205c9f17cce104a1c6ef64356a13edbb428058fedb23dd",
     ("torch", "2.14.1"): "6a6c08ec98c87effa292a42b51366004e7b11165e41b324c8e279ea7242e9319",
     ("torch", "2.15.0"): "0e593c48ff63f891a2227c9eaf396ce505f5327604bceea682091f331f79666f",
+    ("nvidia-cublas", "13.1.0.3"): (
+        "351c18ed4e0032848feb6abb2f58477cdb0062d61185c80d50b4698fe86a9c66"
+    ),
+    ("nvidia-cusolver", "12.0.4.66"): (
+        "0f832a63bfa93b366f95aedb6567bb1bec18d68c6bf6695cfb19d9ee91d41528"
+    ),
+    ("nvidia-cusparse", "12.6.3.3"): (
+        "39c5b1511764e2560fd54d16ca2b2b7162c15c0752250887d81a1ef71a0675d3"
+    ),
+    ("nvidia-cutlass", "3.8.0.0"): (
+        "5c06146184a7fc0a6ac333093a00c71a7ecc036f92d1bdf70b09fb48ab1fbd07"
+    ),
     ("apache-tvm-ffi", TVM_FFI): "da2adf75dc7aa66ca6e4383681ab5224d6a5265cc1a008a2a1e054cd182e8426",
 }
 _PARTS: Final = {
@@ -58,11 +77,21 @@ _PARTS: Final = {
         "cutlass_library/source/tools/util/include/",
     ),
 }
-_MODULES: Final = {
-    "torch": "torch",
-    "apache-tvm-ffi": "tvm_ffi",
-    "nvidia-cutlass": "cutlass_library",
+_MODULES: Final = {"torch": "torch", "apache-tvm-ffi": "tvm_ffi"}
+# What ATen's headers for CUDA include, by the major version of CUDA: project, release, directory.
+_CUDA_LIBRARIES: Final = {
+    13: (
+        ("nvidia-cublas", "13.1.0.3", "nvidia/cu13/include"),
+        ("nvidia-cusolver", "12.0.4.66", "nvidia/cu13/include"),
+        ("nvidia-cusparse", "12.6.3.3", "nvidia/cu13/include"),
+    ),
+    12: (
+        ("nvidia-cublas-cu12", "12.8.4.1", "nvidia/cublas/include"),
+        ("nvidia-cusolver-cu12", "11.7.3.90", "nvidia/cusolver/include"),
+        ("nvidia-cusparse-cu12", "12.5.8.93", "nvidia/cusparse/include"),
+    ),
 }
+_NVIDIA: Final = {row[0]: row[2] for rows in _CUDA_LIBRARIES.values() for row in rows}
 # The headers are the same for each Python; one tag is preferred so that everyone names one wheel.
 _PYTHONS: Final = ("cp311", "cp312", "cp310", r"cp3\d+")
 
@@ -86,7 +115,8 @@ class HeaderSet:
     @property
     def include(self) -> Path:
         """The directory to include from."""
-        return self.path / _MODULES[self.project] / "include"
+        folder = _NVIDIA.get(self.project) or f"{_MODULES[self.project]}/include"
+        return self.path / folder
 
 
 def torch_headers(release: Release) -> HeaderSet:
@@ -106,6 +136,12 @@ def torch_headers(release: Release) -> HeaderSet:
 def tvm_ffi_headers() -> HeaderSet:
     """Return the headers of tvm-ffi, as `torch_headers`."""
     return headers_of("apache-tvm-ffi", TVM_FFI)
+
+
+def cuda_library_headers(major: int) -> tuple[HeaderSet, ...]:
+    """Return the headers of cuBLAS, cuSOLVER and cuSPARSE, which ATen's include."""
+    rows = _CUDA_LIBRARIES.get(major, ())
+    return tuple(headers_of(project, release) for project, release, _ in rows)
 
 
 def headers_of(project: str, release: str) -> HeaderSet:
@@ -145,8 +181,9 @@ def _wheel(project: str, release: str) -> WheelFile:
     from kernelmill.package.pip_index import default_index  # noqa: PLC0415 - urllib: only to fetch
 
     stem = f"{re.escape(project.replace('-', '_'))}-{re.escape(release)}"
-    if project == "nvidia-cutlass":
-        return default_index().find(project, rf"{stem}-py3-none-any\.whl")
+    if project.startswith("nvidia-"):
+        tail = rf"(any|.*manylinux.*_{platform.machine()})\.whl"
+        return default_index().find(project, f"{stem}-py3-none-{tail}")
     tail = rf"-[^-]+-[^-]*manylinux[^-]*_{platform.machine()}\.whl"
     names = [file.name for file in default_index().files(project)]
     for python in _PYTHONS:
@@ -161,7 +198,7 @@ def _fill(project: str, wheel: WheelFile, place: Path) -> str:
     from kernelmill.package.pip_index import default_index  # noqa: PLC0415 - urllib
     from kernelmill.package.ranged_zip import NoRangesError, RangedZip  # noqa: PLC0415
 
-    parts = _PARTS[project]
+    parts = (f"{_NVIDIA[project]}/",) if project in _NVIDIA else _PARTS[project]
     remote = RangedZip(wheel.url, default_index().certificates)
     try:
         members = [m for m in remote.members() if m.name.startswith(parts) and m.name[-1] != "/"]
@@ -186,6 +223,8 @@ def _installed(
     from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415
     from importlib.util import find_spec  # noqa: PLC0415
 
+    if project not in _MODULES:
+        raise error
     try:
         found = version(project)
     except PackageNotFoundError:

@@ -51,6 +51,10 @@ _OTHERS: Final = {
     "tpu": (("tpu",), "it needs torch_tpu"),
     "cann": (("cann83",), "it needs Huawei's CANN"),
 }
+_BY_NVRTC: Final = 12
+_TORCH_HEADER: Final = re.compile(
+    r'^\s*#\s*include\s*[<"]((?:torch|ATen|c10|tvm)/[^>"]+)', re.MULTILINE
+)
 _SEMANTIC: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:[-+.][0-9A-Za-z.+-]+)?", re.ASCII)
 _KEYS: Final = ("version", "manifests", "torch", "cuda")
 
@@ -221,7 +225,7 @@ def _of_backend(project: Project, file: str, manifest: Manifest, backend: str) -
         names, refusal = _OTHERS[backend]
         backends = [Backend.parse(name) for name in names]
     for made in backends:
-        reason = refusal or _cuda_range(manifest, made)
+        reason = refusal or _cuda_range(manifest, made) or _cuda_12(project, manifest, made)
         for loader in _frameworks(project, manifest, backend):
             yield Entry(Variant(loader, made, _cpu(), _system()), manifest, file, reason)
 
@@ -236,6 +240,30 @@ def _cuda_range(manifest: Manifest, backend: Backend) -> str | None:
     if own.maxver is not None and version > own.maxver:
         return f"the manifest asks for CUDA {own.maxver} or older"
     return None
+
+
+def _cuda_12(project: Project, manifest: Manifest, backend: Backend) -> str | None:
+    """Say why device code cannot go through NVRTC, where no nvcc of CUDA 12 is there."""
+    if backend.version is None or backend.name != "cuda" or backend.version.major != _BY_NVRTC:
+        return None
+    named = (name for kernel in manifest.kernels_of("cuda") for name in kernel.src)
+    for name in sorted(set(named)):
+        path = project.root / name
+        if name.endswith((".cu", ".cuh")) and path.is_file():
+            found = _TORCH_HEADER.search(path.read_text("utf-8", "replace"))
+            if found and not _has_nvcc(backend.version):
+                return (
+                    f"{name} includes {found[1]}, which NVRTC does not take; "
+                    f"an nvcc {backend.version} on PATH would"
+                )
+    return None
+
+
+def _has_nvcc(version: Release) -> bool:
+    from kernelmill.package.nvcc import nvcc_on_path  # noqa: PLC0415 - asks a program
+
+    found = nvcc_on_path()
+    return found is not None and found.release.startswith(f"{version}.")
 
 
 def _frameworks(project: Project, manifest: Manifest, backend: str) -> Iterator[Framework]:

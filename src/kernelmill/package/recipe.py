@@ -243,6 +243,7 @@ class _Maker:
         """Return the directories of headers that are not the project's, pins first."""
         headers = self.binding.headers
         folders = [DATA / "pins", *(headers.path / name for name in self.binding.includes)]
+        folders += [one.include for one in self.binding.more]
         return [word for folder in folders for word in ("-isystem", str(folder))]
 
     def _maps(self) -> list[str]:
