@@ -125,6 +125,7 @@ def test_begins_and_ends_may_overlap() -> None:
         assert np.array_equal(found, wanted)
 
 
+@pytest.mark.not_on("cuda")
 def test_segments_of_one_length_are_rows() -> None:
     x = np.arange(60.0, dtype=np.float32)
     same(km.segmented_reduce(x, op=km.maximum, segment_size=12), x[11::12])

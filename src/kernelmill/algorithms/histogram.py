@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from kernelmill import events
-from kernelmill.algorithms.arguments import argument
+from kernelmill.algorithms.arguments import argument, outputs_of
 from kernelmill.algorithms.bins import Bins, edged, even, own
 from kernelmill.algorithms.histograms import MOST_CHANNELS, Request, prepare
 from kernelmill.algorithms.moves import computed
 from kernelmill.algorithms.plan import Plan, execute, lately, remember
 from kernelmill.algorithms.reduce import reduce
 from kernelmill.compiler.op import WELL_KNOWN
-from kernelmill.dtypes import DType, float64
+from kernelmill.dtypes import DType, float64, int64
 from kernelmill.errors import ArgumentError, DTypeError, ShapeError
 from kernelmill.runtime.memory import QUICK_TYPES, is_on_cuda
 
@@ -220,12 +220,13 @@ def bincount(
     elif weights is None and _are_bytes(view):
         count, trims = max(least, _BYTE), True
     else:
-        low, high = (int(v) for v in reduce(x, _EXTREMES))
+        low, high = (int(_scalar(v)) for v in reduce(x, _EXTREMES))
         if low < 0:
             raise ArgumentError(f"`x` holds {low}; the least is 0")
         count, trims = max(least, high + 1), False
     if not count:
-        return _run(Request((own(1),), weights is not None, float64), _with(x, weights), None)[:0]
+        total = int64 if weights is None else float64
+        return outputs_of(None, (total,), (0,), [argument(x, "x", on_cuda=is_on_cuda(x))])[1]
     request = Request((own(count),), weights is not None, float64, determinism)
     made = _run(request, _with(x, weights), None)
     return _trimmed(made, least) if trims else made

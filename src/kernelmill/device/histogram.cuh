@@ -127,7 +127,7 @@ struct histogram<indices<K...>, Place, Count, Access, Operands> {
   struct shared_table {
     S* at;
     u32 copies, mine;
-    KM_INL void add(i32 bin, S by) const { atomic_add<relaxed, block_scope>(at + ((u32)bin * copies + mine), by); }
+    KM_INL void add(i32 bin, S by) const { add_shared(at + ((u32)bin * copies + mine), by); }
   };
   static KM_INL i32 slot_of(const Place& p, T x) {
     if constexpr (bytes) return (i32)bit_cast<u8>(x);
@@ -137,47 +137,33 @@ struct histogram<indices<K...>, Place, Count, Access, Operands> {
     const i32 bin = slot_of(p, x);
     if (bytes || bin >= 0) to.add(bin, by);
   }
-  // Values whose bins are not sure at once are read again: so the quick way stays short.
+  // The bin of a value that lies near an edge: rare, and kept out of the loops.
+  static KM_COLD i32 settled(const call& c, T x) { return place(c, 0).place(x); }
   static KM_INL void count_packed(const call& c, const shared_table& to, const Place& p) {
     const i64 packets = c.elements / wide, step = (i64)gridDim.x * blockDim.x;
     const packet* from = (const packet*)c.data[0];
     i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     for (; i + (packets_in_flight - 1) * step < packets; i += packets_in_flight * step) {
       packet seen[packets_in_flight];
-      u32 left = 0;
       KM_UNROLL_ALL for (int u = 0; u < packets_in_flight; u++) seen[u] = load_packet_once(from + i + u * step);
-      KM_UNROLL_ALL for (int u = 0; u < packets_in_flight; u++) left |= count_packet(to, p, seen[u]) ? 1u << u : 0;
-      if (left) {
-        _Pragma("unroll 1") for (int u = 0; u < packets_in_flight; u++)
-          if (left >> u & 1) count_unsure(to, p, c.data[0] + (i + u * step) * 16);
-      }
+      KM_UNROLL_ALL for (int u = 0; u < packets_in_flight; u++) count_packet(c, to, p, seen[u]);
     }
-    _Pragma("unroll 1") for (; i < packets; i += step)
-      if (count_packet(to, p, load_packet_once(from + i))) count_unsure(to, p, c.data[0] + i * 16);
+    _Pragma("unroll 1") for (; i < packets; i += step) count_packet(c, to, p, load_packet_once(from + i));
     i = packets * wide + threadIdx.x;
     if (blockIdx.x == 0 && i < c.elements) count(to, p, element<T>::load(c.data[0] + i * (i64)sizeof(T)), (S)1);
   }
-  // Whether some values are left.
-  static KM_INL bool count_packet(const shared_table& to, const Place& p, const packet& seen) {
+  static KM_INL void count_packet(const call& c, const shared_table& to, const Place& p, const packet& seen) {
     typedef batch<typename stored<T>::type, wide> held;
     const held some = bit_cast<held>(seen);
-    bool left = false;
     KM_UNROLL_ALL for (int v = 0; v < wide; v++) {
       const T x = widened(T(), some.item[v]);
       if constexpr (bytes) {
         count(to, p, x, (S)1);
       } else {
-        const i32 bin = p.place_sure(x);
+        i32 bin = p.place_sure(x);
+        if (bin == unsure) bin = settled(c, x);
         if (bin >= 0) to.add(bin, (S)1);
-        left |= bin == unsure;
       }
-    }
-    return left;
-  }
-  static KM_INL void count_unsure(const shared_table& to, const Place& p, const char* from) {
-    _Pragma("unroll 1") for (int v = 0; v < wide; v++) {
-      const T x = element<T>::load(from + v * (int)sizeof(T));
-      if (p.place_sure(x) == unsure) count(to, p, x, (S)1);
     }
   }
   static KM_INL void count_each(const call& c, const shared_table& to, const Place& p, int k) {

@@ -104,16 +104,17 @@ template <class T, class E, class D, class Q> struct even_bins {
     return in ? k : no_bin;
   }
   // The bin where the quotient is far from edges, no_bin, or `unsure`.  Conversions are slow on devices, so
-  // a sum with `whole` ends at the nearest integer, which is then in its lowest bits.
+  // a sum with `whole` ends at the nearest integer, which is then in its lowest bits; quotients that are no
+  // bin leave other bits there.
   KM_INL i32 place_sure(T x) const {
     constexpr C whole = sizeof(C) == 4 ? (C)12582912.0 : (C)6755399441055744.0;
-    const C a = measured<C>(x), at = (a + bias - start) * scale;
-    const C near = (at - (C)0.5) + whole, rest = at - (near - whole);
+    const C at = (measured<C>(x) - (start - bias)) * scale - (C)0.5, near = at + whole;
+    const C rest = at - (near - whole), sure = (C)0.5 - slack;
     i32 k;
     if constexpr (sizeof(C) == 4) k = (i32)(bit_cast<u32>(near) - bit_cast<u32>(whole));
-    else k = (i32)((u32)bit_cast<u64>(near) - (u32)bit_cast<u64>(whole));
-    const bool sure = (rest > slack) & (rest < (C)1 - slack);
-    return holds(a) ? (sure ? k : unsure) : no_bin;
+    else k = near < whole + (C)4294967296.0 ? (i32)((u32)bit_cast<u64>(near) - (u32)bit_cast<u64>(whole)) : -1;
+    if (!((rest < sure) & (rest > -sure))) return unsure;
+    return (u32)k < (u32)bins ? k : (k == bins ? unsure : no_bin);  // there the last edge may lie
   }
 };
 
