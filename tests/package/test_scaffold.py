@@ -107,7 +107,7 @@ def test_names_that_no_kernel_has(name):
         plan(name)
 
 
-@pytest.mark.parametrize("name", ["torch", "class", "static", "tvm-ffi", "lambda"])
+@pytest.mark.parametrize("name", ["torch", "class", "static", "tvm-ffi", "lambda", "ops"])
 def test_names_that_something_else_has(name):
     with pytest.raises(PackageError, match="is a word of Python or C"):
         plan(name)

@@ -28,7 +28,11 @@ _NAME: Final = re.compile(r"\b(?P<name>(?:aoti_)?torch_\w+)\s*\(")
 # What stood in the headers when the stable ABI began.
 _FIRST: Final = Release.of(2, 9)
 _SHOWN: Final = 4
-_LIBRARIES: Final = ("libc10.so", "libtorch.so", "libtorch_cpu.so", "libtorch_python.so")
+_LIBRARIES: Final = (
+    "libc10.so", "libtorch.so", "libtorch_cpu.so", "libtorch_python.so",
+    # Where torch was built for CUDA.
+    "libc10_cuda.so", "libtorch_cuda.so", "libtorch_cuda_linalg.so",
+)  # fmt: skip
 
 
 def shim_versions(include: Path) -> dict[str, Release]:

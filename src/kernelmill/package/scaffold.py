@@ -23,7 +23,7 @@ _TEXTS: Final = Path(__file__).with_name("scaffold")
 _PLACE: Final = re.compile(r"\{\{(\w+)\}\}")
 # What Python, C++ and torch would misread as the name of a function of the kernel.
 _TAKEN: Final = frozenset((
-    *keyword.kwlist, "kernels", "main", "numpy", "std", "torch", "tvm_ffi",
+    *keyword.kwlist, "kernels", "main", "np", "numpy", "ops", "pytest", "std", "torch", "tvm_ffi",
     # Words of C++ that are none of Python's.
     "auto", "bool", "case", "catch", "char", "const", "default", "delete", "do", "double", "enum",
     "explicit", "export", "extern", "float", "friend", "goto", "inline", "int", "long", "mutable",
