@@ -30,6 +30,7 @@ from kernelmill.dtypes import (
 )
 from kernelmill.errors import DTypeError, ShapeError
 from kernelmill.runtime.devices import current_backend
+from kernelmill.runtime.memory import empty_like_library
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,7 +143,7 @@ def _on_host(operator: Op, x: np.ndarray[Any, Any]) -> Any:
     stored = storage(specialize(operator, (dtype, dtype)).result)
     if stored == bfloat16 or not isinstance(stored, DType):
         return None
-    made = np.empty(len(x), stored.to_numpy())
+    made = empty_like_library((len(x),), stored, "numpy")
     transform((x[1:], x[:-1]), operator.function, out=made[1:])
     made[0] = x[0]
     return made
