@@ -45,7 +45,7 @@ __all__ = [
     "trying",
 ]
 
-# Chips with a copy engine for bulk copies (sm_90 and later), and those without.
+# Chips with a copy engine and 227 KiB of shared memory a block (sm_90 to sm_110), and others.
 Chip: TypeAlias = Literal["bulk", "plain"]
 # Operators of one or two instructions, and all others.
 OpClass: TypeAlias = Literal["light", "any"]
@@ -54,7 +54,8 @@ _WARP: Final = 32
 _STAGE_UNIT: Final = 128
 # Shared memory of a block that stages may take; what roles hand over takes some of the 227 KiB.
 _STAGES_ROOM: Final = 216 << 10
-_BULK_FROM: Final = 90
+# Later ones, of desktops, have the copy engine, but not half of that memory.
+_BULK: Final = range(90, 120)
 
 
 def chip_of(arch: str) -> Chip:
@@ -63,11 +64,11 @@ def chip_of(arch: str) -> Chip:
     Examples
     --------
     >>> from kernelmill.algorithms.policy import chip_of
-    >>> chip_of("sm_90a"), chip_of("sm_80"), chip_of("")
-    ('bulk', 'plain', 'bulk')
+    >>> chip_of("sm_90a"), chip_of("sm_80"), chip_of("sm_120"), chip_of("")
+    ('bulk', 'plain', 'plain', 'bulk')
     """
     digits = "".join(filter(str.isdigit, arch))
-    return "bulk" if not digits or int(digits) >= _BULK_FROM else "plain"
+    return "bulk" if not digits or int(digits) in _BULK else "plain"
 
 
 # ----------------------------------------------------------------------------- trees: never tuned
