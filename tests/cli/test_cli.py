@@ -25,6 +25,7 @@ VERBS = (
     "kernelmill cache clear",
     "kernelmill demo",
     "kernelmill run",
+    "kernelmill tune",
     "kernelmill new",
     "kernelmill migrate",
     "kernelmill clean",
