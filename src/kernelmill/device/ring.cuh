@@ -1,4 +1,4 @@
-// ring.cuh - the persistent kernel that families of one dimension share on sm_90 and later: one block a multiprocessor, whose
+// ring.cuh - the persistent kernel that families of one dimension share on sm_90 to sm_110: one block a multiprocessor, whose
 // warps have roles and meet at copy barriers only, over a ring of stages in dynamic shared memory.  What is computed of a tile
 // is the family's; what tiles tell each other is in lookback.cuh.
 //
