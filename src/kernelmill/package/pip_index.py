@@ -210,9 +210,9 @@ def _page(url: str, certificates: str | None) -> tuple[WheelFile, ...]:
         rows = json.loads(text)["files"]
         pairs = [(row["url"], row["hashes"].get("sha256", "")) for row in rows]
     else:
-        links = _Links()
-        links.feed(text.decode("utf-8", "replace"))
-        pairs = [(url, _fragment_hash(url)) for url in links.found]
+        parser = _Links()
+        parser.feed(text.decode("utf-8", "replace"))
+        pairs = [(url, _fragment_hash(url)) for url in parser.found]
     links = ((urllib.parse.urljoin(base, link), sha256) for link, sha256 in pairs)
     files = (_wheel(_with_login(link, url), sha256) for link, sha256 in links)
     return tuple(file for file in files if file.name.endswith(".whl") and file.sha256)
