@@ -114,6 +114,14 @@ struct segmented {
     }
     return some;
   }
+  // No marks but two: elements before all segments are none of the first one's, and nothing follows the last element.
+  static KM_INL void unmark(shared& s, i64 before, i64 last) {
+    for (int i = (int)threadIdx.x * 16; i < tile; i += segment_threads * 16) {
+      store_packet(s.ends + i, packet{{0, 0, 0, 0}});
+      if (before >= i && before < i + 16) s.ends[before] = 1;
+      if (last >= i && last < i + 16) s.ends[last] = 1;
+    }
+  }
   static KM_INL void mark(const call& c, shared& s, i64 begin, int items) {
     const int t = (int)threadIdx.x;
     _Pragma("unroll 1") for (i64 i = s.low + t; i < s.high; i += asked * segment_threads) {
@@ -123,9 +131,6 @@ struct segmented {
         if (some.end[u] > some.begin[u] && place >= 0 && place < items) s.ends[place] = 1;
       }
     }
-    const i64 before = offset(c, 0) - 1 - begin;  // elements before all segments are none of the first one's
-    if (t == 0 && before >= 0 && before < items) s.ends[before] = 1;
-    if (t == 1 && begin + items == c.items) s.ends[items - 1] = 1;
     if (t == 2) s.from = offset(c, smaller(s.low, c.segments));
   }
 
@@ -373,7 +378,7 @@ struct segmented {
     const int items = (int)smaller<i64>(tile, c.items - begin);
     const Map map(c.captures);
     [[maybe_unused]] const bool copied = fetch(c, map, s, begin, items);
-    for (int i = (int)threadIdx.x * 16; i < tile; i += segment_threads * 16) store_packet(s.ends + i, packet{{0, 0, 0, 0}});
+    unmark(s, offset(c, 0) - 1 - begin, begin + items == c.items ? items - 1 : -1);
     if (warp < 2) {
       const i64 found = first_of(c, tag, t + warp);
       if (lane_id() == 0) (warp ? s.high : s.low) = found;
