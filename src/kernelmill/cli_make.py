@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -95,8 +96,13 @@ def _build(project: Project, chosen: Sequence[Entry], how: dict[str, Any]) -> li
         use_cache=not how["no_cache"],
         precompiled=how["precompiled"],
     )
-    with _progress(len(chosen)) as tell:
-        return build(project, chosen, options, tell=tell)
+    # A request to end is an interruption too: else the compilers would go on without us.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with _progress(len(chosen)) as tell:
+            return build(project, chosen, options, tell=tell)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

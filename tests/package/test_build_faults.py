@@ -148,7 +148,7 @@ def test_an_interrupted_build_leaves_nothing_half(root, number):
     _, said = process.communicate(timeout=20)
     assert process.returncode != 0
     assert not (root / "build" / CPU).exists()
-    if number == signal.SIGINT:
+    if number != signal.SIGKILL:
         assert said.endswith("error: interrupted\n")
         assert leftovers(root) == []
     # What a killed build left is removed by the next one, which works.
