@@ -200,4 +200,14 @@ def test_type_checkers_see_the_names_of_the_table() -> None:
         if isinstance(statement, ast.ImportFrom)
         for alias in statement.names
     }
-    assert seen == {(name, home) for home, names in km._HOMES.items() for name in names}
+    wanted = {(name, home) for home, names in km._HOMES.items() for name in names}
+    assert seen == wanted | {(name, "kernelmill") for name in km._MODULES}
+
+
+def test_modules_of_public_names_are_reached_and_complete() -> None:
+    for name in km._MODULES:
+        module = getattr(km, name)
+        assert module.__name__ == f"kernelmill.{name}"
+        assert name in dir(km)
+        assert list(module.__all__) == sorted(module.__all__)
+        assert all(callable(getattr(module, n)) for n in module.__all__)
