@@ -252,41 +252,38 @@ def scan_beside(value_bytes: int) -> int:
 class SelectTile:
     """The tile of a selection, for elements of up to `largest` bytes, all arrays together.
 
-    A lane takes `run` neighbours in each of `rows` rows, a tile has `warps` warps of 32 lanes.
+    A lane takes `run` neighbours in each of `rows` rows, a tile has `warps` warps of 32 lanes; in a
+    ring `reducers` more count them.
     """
 
     largest: int
     run: int
     rows: int
     warps: int = 8
+    reducers: int = 4
 
     @property
     def elements(self) -> int:
         """Elements of a tile."""
         return _WARP * self.run * self.rows * self.warps
 
-    @property
-    def reducers(self) -> int:
-        """Warps of a ring that count."""
-        return max(1, self.warps // 2)
-
 
 # With a ring, where the work for a tile grows with its parts, and that of looking back with tiles.
 _SELECT_RING_TILES: Final = {
     1: (
-        SelectTile(1, 4, 8, 16),
-        SelectTile(4, 4, 8, 12),
-        SelectTile(8, 4, 4, 12),
-        SelectTile(16, 4, 2, 12),
-        SelectTile(32, 4, 1, 12),
-        SelectTile(64, 2, 1, 12),
+        SelectTile(1, 4, 8, 16, 8),
+        SelectTile(4, 4, 8, 12, 6),
+        SelectTile(8, 4, 4, 12, 6),
+        SelectTile(16, 4, 2, 12, 6),
+        SelectTile(32, 4, 1, 12, 6),
+        SelectTile(64, 2, 1, 12, 6),
     ),
     2: (
         SelectTile(4, 4, 6, 16),
         SelectTile(8, 4, 3, 16),
-        SelectTile(16, 4, 2, 12),
-        SelectTile(32, 4, 1, 12),
-        SelectTile(64, 2, 1, 12),
+        SelectTile(16, 4, 2, 12, 6),
+        SelectTile(32, 4, 1, 12, 6),
+        SelectTile(64, 2, 1, 12, 6),
     ),
 }
 # One block a tile: what fits in static shared memory.

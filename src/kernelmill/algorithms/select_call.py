@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernelmill.algorithms.layout import Pattern
+    from kernelmill.algorithms.policy import SelectTile
     from kernelmill.compiler.ir import Program
     from kernelmill.compiler.op import Op, Specialized
     from kernelmill.dtypes import PromotionTable, Type
@@ -67,6 +68,7 @@ __all__ = ["Request", "names_of", "plan_of", "run"]
 # What the copy engine wants addresses to be multiples of; the most elements that 32 bits count.
 _BULK: Final = 16
 _NARROW: Final = (1 << 32) - 1
+_WARP: Final = 32
 _LINK: Final = 64  # bytes of what a chunk tells the next one; host/select.hpp has them
 
 
@@ -447,27 +449,37 @@ def _placed(
             f"an element of all arrays has {text.width} bytes; on a GPU up to 1024 are served",
             hint="select indices, and take the elements by them",
         )
-    tiles = max(1, -(-length // tile.elements))
     wide = length > _NARROW
     value = (text.marks + (text.lengths is not None)) * (8 if wide else 4)
-    records, packed = records_bytes(value, tiles)
     aligned = all(c.access == "contiguous" for c in text.columns) and not any(
         a.view.ptr % _BULK for a in given
     )
-    stage = stage_bytes(text, tile)
-    ring = select_ring(text.width, chip_of(backend.arch), stage) if aligned else None
-    if ring is not None and length >= ring.least:
-        way = Way(tile, wide, ring.stages, min(ring.reducers, tile.warps))
-        blocks, shared = min(backend.multiprocessors, tiles), ring.stages * stage
+    ring = _ring(text, length, backend) if aligned else None
+    if ring is not None:
+        tile, stages = ring
+        way = Way(tile, wide, stages, tile.reducers)
+        tiles, shared = -(-length // tile.elements), stages * stage_bytes(text, tile)
+        records, packed = records_bytes(value, tiles)
         return _Placed(way, Grid(
-            blocks, way.threads, (tiles,), records, 4,
+            min(backend.multiprocessors, tiles), way.threads, (tiles,), records, 4,
             tagged=not packed, packed=packed, shared=shared,
         ))  # fmt: skip
-    way, several = Way(tile, wide), tiles > 1
-    return _Placed(way, Grid(
-        tiles, way.threads, (tiles,), records if several else 0, 1 if several else 0,
+    tiles = max(1, -(-length // tile.elements))
+    records, packed = records_bytes(value, tiles)
+    several = tiles > 1
+    return _Placed(Way(tile, wide), Grid(
+        tiles, tile.warps * _WARP, (tiles,), records if several else 0, 1 if several else 0,
         tagged=several and not packed, packed=several and packed,
     ))  # fmt: skip
+
+
+def _ring(text: SelectionText, length: int, backend: Backend) -> tuple[SelectTile, int] | None:
+    """Return the tile and the stages of a ring; None where there is none."""
+    tile = select_tile(text.width, ring=True, parts=text.parts)
+    if tile is None:
+        return None
+    row = select_ring(text.width, chip_of(backend.arch), stage_bytes(text, tile))
+    return None if row is None or length < row.least else (tile, row.stages)
 
 
 def _number_type(argument: Argument) -> DType:

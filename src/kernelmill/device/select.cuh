@@ -7,6 +7,42 @@
 
 namespace km {
 
+// Integers combine in any order, so a warp that asks for one tile after another only adds what is new: the tiles since the last
+// one, about one a multiprocessor.
+struct tallies_in_order : add_tallies {};
+template <class T>
+struct lookback<T, add_tallies> : lookback<T, tallies_in_order> {
+  typedef lookback<T, tallies_in_order> in_order;
+  static constexpr int window = 5;  // of 32 tiles, asked for at a time
+
+  T sum{};
+  i64 done = 0;
+
+  KM_INL T prefix(const char* table, u32 tag, i64 tile, const add_tallies& op) {
+    T fresh{};
+    _Pragma("unroll 1") for (i64 first = done; first < tile; first += window * warp_size) {
+      const i64 mine = first + (i64)lane_id();
+      T value[window];
+      bool there[window];
+      KM_UNROLL_ALL for (int u = 0; u < window; u++)
+        there[u] = in_order::record::get(table, smaller(mine + u * warp_size, tile - 1), tag, value[u]);
+      for (;;) {
+        bool all = true;
+        KM_UNROLL_ALL for (int u = 0; u < window; u++) all &= there[u];
+        if (vote_all(all)) break;
+        KM_UNROLL_ALL for (int u = 0; u < window; u++)
+          if (!there[u]) there[u] = in_order::record::get(table, smaller(mine + u * warp_size, tile - 1), tag, value[u]);
+      }
+      KM_UNROLL_ALL for (int u = 0; u < window; u++)
+        if (mine + u * warp_size < tile) fresh = op(fresh, value[u]);
+    }
+    KM_UNROLL_ALL for (int d = 1; d < warp_size; d *= 2) fresh = op(fresh, shuffle_xor(fresh, d));
+    sum = op(sum, fresh);
+    done = tile;
+    return sum;
+  }
+};
+
 // Elements of a column by their place: with a stride of any kind, or computed.
 template <class A, class Call, bool Fed = A::pattern == fed>
 struct one_by_one {
@@ -88,7 +124,7 @@ struct select_tiles {
     if (tile + 1 < c.tiles && lane_id() == 0) look::publish(table, tile, tag, total);
     warp_barrier();
     value before{};
-    if (tile > 0) before = look::prefix_once(table, c.tiles, tag, tile, add_tallies());
+    if (tile > 0) before = look::in_order::prefix_once(table, c.tiles, tag, tile, tallies_in_order());
     // The last tile has waited for all others, so nobody else will read the number of this launch.
     if (tile + 1 == c.tiles && lane_id() == 0) launch_over(c.parts, tag);
     return before;

@@ -31,7 +31,8 @@ struct SelectCall {
   i64 tiles;
 };
 
-// How many elements there are of each kind, and where the last run began, in integers I that hold the number of elements.
+// How many elements there are of each kind, and where the last run began (0 where none did), in integers I that hold the number
+// of elements.  They combine in any order.
 template <class I, int Kinds> struct tally { I held[Kinds]; };
 template <class I> struct run_tally { I held[1], last; };
 struct add_tallies {
@@ -43,7 +44,7 @@ struct add_tallies {
   }
   template <class I>
   KM_INL run_tally<I> operator()(const run_tally<I>& a, const run_tally<I>& b) const {
-    return run_tally<I>{{I(a.held[0] + b.held[0])}, b.held[0] ? b.last : a.last};
+    return run_tally<I>{{I(a.held[0] + b.held[0])}, larger(a.last, b.last)};
   }
 };
 
@@ -213,7 +214,7 @@ struct selection {
     if constexpr (lengths) {
       int last = bits[0] ? place(31 - __clz((int)bits[0])) : 0;
       KM_UNROLL_ALL for (int d = 1; d < warp_size; d *= 2) last = larger(last, shuffle_xor(last, d));
-      found.last = (I)(low + last);
+      found.last = sum ? (I)(low + last) : I(0);
     }
     return found;
   }
