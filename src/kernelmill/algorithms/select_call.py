@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from kernelmill.algorithms.feeds import (
 from kernelmill.algorithms.iterators import is_iterator
 from kernelmill.algorithms.moves import moved
 from kernelmill.algorithms.plan import Bound, Built, Plan, Scope, build, execute, lately, remember
-from kernelmill.algorithms.policy import chip_of, records_bytes, select_ring, select_tile
+from kernelmill.algorithms.select_place import BULK, placed_on_device
 from kernelmill.algorithms.select_results import Buffers, Nest, Results
 from kernelmill.algorithms.select_source import (
     Column,
@@ -43,20 +43,17 @@ from kernelmill.algorithms.select_source import (
     equality,
     flag_test,
     host_select_source,
-    stage_bytes,
     truth_of,
 )
 from kernelmill.compiler.op import root_of, specialize
 from kernelmill.dtypes import DType, StructType, int64, promotion
 from kernelmill.errors import ArgumentError, DeviceError, DTypeError, ShapeError
-from kernelmill.runtime.backend import Grid
 from kernelmill.runtime.memory import QUICK_TYPES, is_on_cuda, may_overlap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernelmill.algorithms.layout import Pattern
-    from kernelmill.algorithms.policy import SelectTile
     from kernelmill.compiler.ir import Program
     from kernelmill.compiler.op import Op, Specialized
     from kernelmill.dtypes import PromotionTable, Type
@@ -65,10 +62,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Request", "names_of", "plan_of", "run"]
 
-# What the copy engine wants addresses to be multiples of; the most elements that 32 bits count.
-_BULK: Final = 16
-_NARROW: Final = (1 << 32) - 1
-_WARP: Final = 32
 _LINK: Final = 64  # bytes of what a chunk tells the next one; host/select.hpp has them
 
 
@@ -386,7 +379,7 @@ def _bind(request: Request, taken: _Taken, buffers: Buffers) -> Bound:
         len(given),
     )
     length = taken.length
-    placed = _placed(text, given, length, backend) if backend.target == "cuda" else None
+    placed = placed_on_device(text, given, length, backend) if backend.target == "cuda" else None
     built = _built(request, text, scope, backend, placed.way if placed else None)
     rooms = buffers.rooms(request.parts, len(request.carried), lengths=request.lengths)
     return Bound(
@@ -399,7 +392,7 @@ def _bind(request: Request, taken: _Taken, buffers: Buffers) -> Bound:
         workspace=(2 + -(-length // chunk_of(columns))) * _LINK,
         result=buffers.arrays,
         grid=placed.grid if placed else None,
-        alignment=_BULK if placed and placed.way.stages else 1,
+        alignment=BULK if placed and placed.way.stages else 1,
     )
 
 
@@ -430,56 +423,6 @@ def _strides(sources: Sequence[_Source]) -> list[tuple[int, ...]]:
         for s in sources
         for steps in (s.feed.strides if s.feed else (a.view.strides for a in s.arguments))
     ]
-
-
-class _Placed(NamedTuple):
-    """How a call goes through its tiles on a device, and the grid."""
-
-    way: Way
-    grid: Grid
-
-
-def _placed(
-    text: SelectionText, given: Sequence[Argument], length: int, backend: Backend
-) -> _Placed:
-    """Return how a selection is spread over a device."""
-    tile = select_tile(text.width)
-    if tile is None:
-        raise ArgumentError(
-            f"an element of all arrays has {text.width} bytes; on a GPU up to 1024 are served",
-            hint="select indices, and take the elements by them",
-        )
-    wide = length > _NARROW
-    value = (text.marks + (text.lengths is not None)) * (8 if wide else 4)
-    aligned = all(c.access == "contiguous" for c in text.columns) and not any(
-        a.view.ptr % _BULK for a in given
-    )
-    ring = _ring(text, length, backend) if aligned else None
-    if ring is not None:
-        tile, stages = ring
-        way = Way(tile, wide, stages, tile.reducers)
-        tiles, shared = -(-length // tile.elements), stages * stage_bytes(text, tile)
-        records, packed = records_bytes(value, tiles)
-        return _Placed(way, Grid(
-            min(backend.multiprocessors, tiles), way.threads, (tiles,), records, 4,
-            tagged=not packed, packed=packed, shared=shared,
-        ))  # fmt: skip
-    tiles = max(1, -(-length // tile.elements))
-    records, packed = records_bytes(value, tiles)
-    several = tiles > 1
-    return _Placed(Way(tile, wide), Grid(
-        tiles, tile.warps * _WARP, (tiles,), records if several else 0, 1 if several else 0,
-        tagged=several and not packed, packed=several and packed,
-    ))  # fmt: skip
-
-
-def _ring(text: SelectionText, length: int, backend: Backend) -> tuple[SelectTile, int] | None:
-    """Return the tile and the stages of a ring; None where there is none."""
-    tile = select_tile(text.width, ring=True, parts=text.parts)
-    if tile is None:
-        return None
-    row = select_ring(text.width, chip_of(backend.arch), stage_bytes(text, tile))
-    return None if row is None or length < row.least else (tile, row.stages)
 
 
 def _number_type(argument: Argument) -> DType:
