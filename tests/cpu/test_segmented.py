@@ -16,8 +16,8 @@ from kernelmill.algorithms.policy import segment_tree
 
 pytestmark = pytest.mark.usefixtures("device")
 
-TYPES = ["?", "i1", "f2", "f4", "c8", *(pytest.param(t, marks=pytest.mark.slow)
-         for t in ("u2", "i4", "u8", "f8", "c16"))]  # fmt: skip
+TYPES = ["i1", "f2", "c8", *(pytest.param(t, marks=pytest.mark.slow)
+         for t in ("?", "u2", "i4", "u8", "f4", "f8", "c16"))]  # fmt: skip
 TILE = segment_tree(8).tile
 LENGTHS = (0, 1, 2, 7, 31, 33, 64, 1000, 5000)
 
