@@ -13,7 +13,7 @@ import numpy as np
 from kernelmill.dtypes import DType, Field, StructType, dtype_of
 from kernelmill.errors import DTypeError
 
-__all__ = ["struct"]
+__all__ = ["class_of", "struct"]
 
 
 def struct(spec: object, *, name: str | None = None) -> Any:  # Any: a class made at run time
@@ -46,6 +46,11 @@ def struct(spec: object, *, name: str | None = None) -> Any:  # Any: a class mad
         )
     module = str(sys._getframe(1).f_globals.get("__name__", "__main__"))  # noqa: SLF001 - for pickle
     return _struct_class(dataclasses.replace(found, name=name or found.name), None, module)
+
+
+def class_of(type_: StructType) -> Any:  # Any: a class made at run time
+    """Return a struct class of exactly this type."""
+    return _struct_class(type_, None, __name__)
 
 
 def _layout_of(fields: dict[str, Any], label: str) -> StructType:

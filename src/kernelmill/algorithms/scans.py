@@ -21,6 +21,7 @@ from kernelmill.algorithms.arguments import (
     rules_of,
 )
 from kernelmill.algorithms.costs import Cost, count_flops
+from kernelmill.algorithms.feed_nodes import Ground
 from kernelmill.algorithms.feeds import (
     Feed,
     feeds_functions,
@@ -146,7 +147,7 @@ def _prepare_iterator(request: ScanRequest, inputs: tuple[Any, ...], out: Any) -
     if length is None:
         raise ArgumentError("`x` has no end", hint="give the iterator a length")
     _axis(request, (length,))
-    given = feeds.arguments
+    given = feeds.arguments or [Ground.of((), length).index()]  # it says where the call runs
     with promotion(feeds.rules):
         init, on_device = init_of(request.options.init, given[0])
         fold = fold_of(request.op, source.type, init, on_device, request.options.dtype)
