@@ -46,11 +46,16 @@ TABLE = {
 }  # fmt: skip
 CALLED = keep(lambda a: a + 1, keep(lambda a: a + 2)[0], lambda a: a + 3 if a > 0 else a)
 SAME = (lambda a: a + 1, lambda a: a + 1)
+CONSTANT = (lambda a: a + 1, lambda a: 5, lambda a: True, lambda a: 5.0)
 CHOSEN = (lambda a: a + 10) if ONE_LINE else (lambda a: a + 20)
 NESTED = lambda a: lambda b: lambda c: c + 1
 # fmt: off
 FIRST = lambda a: a + 1; SECOND = lambda a: a + 2  # noqa: E702
 # fmt: on
+
+
+def test_constants_among_other_lambdas():
+    assert [value(f, 2.0) for f in CONSTANT] == [3, 5, 1, 5]
 
 
 def with_default(a, f=lambda x: x * 7, g=lambda x: x * 8):
@@ -301,7 +306,7 @@ def test_a_script_given_on_the_command_line():
     assert out == "int8\n"
 
 
-def test_without_column_numbers_only_equal_lambdas_share(tmp_path):
+def test_without_column_numbers_instructions_tell(tmp_path):
     path = tmp_path / "columns.py"
     path.write_text(
         "from kernelmill.compiler.frontend import translate\n"
@@ -309,8 +314,10 @@ def test_without_column_numbers_only_equal_lambdas_share(tmp_path):
         "from kernelmill.errors import OperatorError\n"
         "f = lambda a: a + 1\n"
         "g, h = lambda a: a + 1, lambda a: a + 1\n"
-        "i, j = lambda a: a + 1, lambda a: a * 2\n"
-        "for function in (f, g, h, i):\n"
+        "i, j = lambda a: a + 1, lambda a: a * 2.0\n"
+        "def outer(b):\n"
+        "    return lambda a: a + b, lambda a: a * b\n"
+        "for function in (f, g, h, i, j, outer(1)[0]):\n"
         "    try:\n"
         "        print(translate(function, [km.int8]).program.entry.result)\n"
         "    except OperatorError as error:\n"
@@ -318,8 +325,8 @@ def test_without_column_numbers_only_equal_lambdas_share(tmp_path):
     )
     out = run([sys.executable, "-X", "no_debug_ranges", str(path)])
     assert out == (
-        "int8\nint8\nint8\n"
-        "line 6 of FILE holds 2 functions of this form, and Python runs without column numbers\n\n"
+        "int8\nint8\nint8\nint8\nfloat64\n"
+        "line 8 of FILE holds 2 functions of this form, and Python runs without column numbers\n\n"
         "hint: put them on lines of their own, or run Python without `-X no_debug_ranges`\n"
     )
 

@@ -277,7 +277,8 @@ class _Scattered(Moved):
     def back(self, result: Any) -> Any:
         """Copy what was written to the arrays of the host; the user gets what was given."""
         del result
-        Moved(self.inputs, self.rooms, returns=True, targets=self.targets).back(self.rooms)
+        if self.rooms:  # nothing is written where all is discarded
+            Moved(self.inputs, self.rooms, returns=True, targets=self.targets).back(self.rooms)
         return self.user
 
 

@@ -257,15 +257,25 @@ def _narrow(nodes: list[FunctionNode], code: CodeType) -> list[FunctionNode]:
     inside = [n for n in nodes if places and all(_contains(n, *place) for place in places)]
     if inside:
         return [max(inside, key=lambda n: (n.lineno, n.col_offset))]
-    # Without columns (python -X no_debug_ranges) only functions of the same text may share.
-    same = all(ast.dump(n) == ast.dump(nodes[0]) for n in nodes)
-    if same:
-        return nodes[:1]
+    # No column is known with `python -X no_debug_ranges`, nor of `lambda x: True` from 3.12 on. Then
+    # the instructions themselves may tell, or it does not matter.
+    alike = [n for n in nodes if _compiles_to(n, code)] or nodes
+    if all(ast.dump(n) == ast.dump(alike[0]) for n in alike):
+        return alike[:1]
     raise OperatorError(
         f"line {code.co_firstlineno} of {code.co_filename} holds {len(nodes)} functions of this "
         "form, and Python runs without column numbers",
         hint="put them on lines of their own, or run Python without `-X no_debug_ranges`",
     )
+
+
+def _compiles_to(node: FunctionNode, code: CodeType) -> bool:
+    """Return whether a lambda by itself has just these instructions and constants."""
+    if not isinstance(node, ast.Lambda):
+        return False
+    whole = ast.fix_missing_locations(ast.Expression(node))
+    made = compile(whole, code.co_filename, "eval", code.co_flags & _FUTURE_FLAGS, True)  # noqa: FBT003
+    return any(_same_code(code, inner) for inner in _nested(made))
 
 
 def _contains(node: FunctionNode, start: tuple[int, int], end: tuple[int, int]) -> bool:
