@@ -257,8 +257,8 @@ def _narrow(nodes: list[FunctionNode], code: CodeType) -> list[FunctionNode]:
     inside = [n for n in nodes if places and all(_contains(n, *place) for place in places)]
     if inside:
         return [max(inside, key=lambda n: (n.lineno, n.col_offset))]
-    # No column is known with `python -X no_debug_ranges`, nor of `lambda x: True` from 3.12 on. Then
-    # the instructions themselves may tell, or it does not matter.
+    # No column is known with `python -X no_debug_ranges`, nor of `lambda x: True` from 3.12 on.
+    # Then the instructions themselves may tell, or it does not matter.
     alike = [n for n in nodes if _compiles_to(n, code)] or nodes
     if all(ast.dump(n) == ast.dump(alike[0]) for n in alike):
         return alike[:1]
