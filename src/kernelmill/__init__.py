@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from kernelmill.algorithms.search import lower_bound, upper_bound
     from kernelmill.algorithms.segmented import segmented_reduce, segmented_scan
     from kernelmill.algorithms.select import select
+    from kernelmill.algorithms.sort import argsort, sort, sort_by_key
     from kernelmill.algorithms.transform import transform
     from kernelmill.algorithms.unique import (
         run_length_encode,
@@ -169,6 +170,7 @@ _HOMES: Final = {
     "kernelmill.algorithms.search": ("lower_bound", "upper_bound"),
     "kernelmill.algorithms.select": ("select",),
     "kernelmill.algorithms.segmented": ("segmented_reduce", "segmented_scan"),
+    "kernelmill.algorithms.sort": ("argsort", "sort", "sort_by_key"),
     "kernelmill.algorithms.transform": ("transform",),
     "kernelmill.algorithms.unique": (
         "run_length_encode",
@@ -306,6 +308,7 @@ __all__ = [
     "adjacent_difference",
     "argmax",
     "argmin",
+    "argsort",
     "atomic",
     "barrier",
     "bfloat16",
@@ -328,6 +331,8 @@ __all__ = [
     "dynamic_shared",
     "erf",
     "erfc",
+    "exclusive_scan",
+    "exclusive_scan_by_key",
     "fence",
     "float16",
     "float32",
@@ -339,6 +344,8 @@ __all__ = [
     "histogram",
     "histogram_even",
     "histogram_range",
+    "inclusive_scan",
+    "inclusive_scan_by_key",
     "inspect",
     "int8",
     "int16",
@@ -359,6 +366,7 @@ __all__ = [
     "popcount",
     "prepare",
     "reduce",
+    "reduce_by_key",
     "rsqrt",
     "run_length_encode",
     "segmented_reduce",
@@ -366,6 +374,8 @@ __all__ = [
     "select",
     "set_default_device",
     "shared",
+    "sort",
+    "sort_by_key",
     "static",
     "static_range",
     "struct",
