@@ -118,8 +118,8 @@ def adjacent_difference(
     array([ 1,  4, 36])
     """
     operator = as_op(op)
-    if type(x) is np.ndarray and x.ndim == 1 and len(x) > 1 and out is None:
-        made = _on_host(operator, x)
+    if type(x) is np.ndarray and x.ndim == 1 and len(x) > 1:
+        made = _on_host(operator, x, out)
         if made is not None:
             return made
     call = moved_feeds((x,), out, "x")
@@ -135,18 +135,24 @@ def adjacent_difference(
     return call.back(result) if call.returns else result
 
 
-def _on_host(operator: Op, x: np.ndarray[Any, Any]) -> Any:
+def _on_host(operator: Op, x: np.ndarray[Any, Any], out: Any) -> Any:
     """Return the differences of an array on the host by the short way of `transform`, or None."""
     if current_backend().target != "host":
         return None
-    dtype = dtype_of(x.dtype)
-    stored = storage(specialize(operator, (dtype, dtype)).result)
-    if stored == bfloat16 or not isinstance(stored, DType):
+    if out is None:
+        dtype = dtype_of(x.dtype)
+        stored = storage(specialize(operator, (dtype, dtype)).result)
+        if stored == bfloat16 or not isinstance(stored, DType):
+            return None
+        out = empty_like_library((len(x),), stored, "numpy")
+    elif type(out) is not np.ndarray or out.shape != x.shape or out.dtype != x.dtype:
         return None
-    made = empty_like_library((len(x),), stored, "numpy")
-    transform((x[1:], x[:-1]), operator.function, out=made[1:])
-    made[0] = x[0]
-    return made
+    elif out is not x and np.may_share_memory(out, x):
+        return None
+    first = x[0]  # in place, it is written last
+    transform((x[1:], x[:-1]), operator.function, out=out[1:])
+    out[0] = first
+    return out
 
 
 def _length(part: Any, ground: Ground) -> int:
