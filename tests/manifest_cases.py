@@ -163,7 +163,7 @@ tables = st.sampled_from([4, 5]).flatmap(
 
 # ----------------------------------------------------------------------------- broken in one place
 
-_OTHERS = ["text", 0, -1, 1.5, True, [], ["a", 1], {}, {"a": 1}, "2.x", "2.1.0", "2", [[]], "cpu", 2**63, [{}]]
+_OTHERS = ["text", 0, -1, 1.5, True, [], ["a", 1], {}, {"a": 1}, "2.x", "2.1.0", "2", [[]], "cpu", 2**63, [{}]]  # fmt: skip
 _KEYS = ["minver", "kernel-depends", "cuda_capabilities", "cuda-capabilities", "src", "x", "edition",
          "python-depends", "stable-abi", "torch", "torch-noarch", "tvm-ffi", "tpu", "Name"]  # fmt: skip
 

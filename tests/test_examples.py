@@ -18,6 +18,7 @@ PRINTED = {
     "in_place.py": "neighbours added: [0 1 3 5 7 9]\n",
     "lock_a_kernel.py": "version 1.1.0 says 42; an edited lock: kernels[0] (acme/twice) was changed",
     "mandelbrot.py": "@@@@",
+    "outliers.py": " bursts, the longest has 50 readings\n",
     "running_return.py": "worst loss from a peak: 12.5%, 15.6%, 13.0%, 10.6%\n",
     "running_statistics.py": "count 1000000, mean 9999.99",
     "segments.py": "lengths [2, 3, 4, 5, 0, 0, 4, 5] sums [3, 12, 30, 60, 0, 0, 66, 105]\n",

@@ -250,7 +250,7 @@ def _of_operator(obj: Any, types: Sequence[object], arch: str | None) -> Inspect
         name,
         program,
         [(t, "contiguous") for t in arguments],
-        [(t, "contiguous") for t in made],  # type: ignore[misc]  # no tuples: see above
+        [(t, "contiguous") for t in made],
         loop_for("host" if chosen is None else "cuda", 1),
     )
     if chosen is None:

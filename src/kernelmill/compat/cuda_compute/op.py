@@ -131,7 +131,7 @@ class RawOp:
     extra_ltoirs: Sequence[bytes | DeviceCode] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        alignment = self.state_alignment
+        alignment: object = self.state_alignment  # whatever the caller gave
         if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
             raise ValueError(f"state_alignment is {alignment!r}; it is a power of two, 1 or more")
 
