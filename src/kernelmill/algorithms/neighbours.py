@@ -145,14 +145,18 @@ def _on_host(operator: Op, x: np.ndarray[Any, Any], out: Any) -> Any:
         if stored == bfloat16 or not isinstance(stored, DType):
             return None
         out = empty_like_library((len(x),), stored, "numpy")
-    elif type(out) is not np.ndarray or out.shape != x.shape or out.dtype != x.dtype:
-        return None
-    elif out is not x and np.may_share_memory(out, x):
+    elif not _takes(out, x):
         return None
     first = x[0]  # in place, it is written last
     transform((x[1:], x[:-1]), operator.function, out=out[1:])
     out[0] = first
     return out
+
+
+def _takes(out: Any, x: np.ndarray[Any, Any]) -> bool:
+    """Return whether `out` is `x`, or an array like it that shares no memory with it."""
+    like = type(out) is np.ndarray and out.shape == x.shape and out.dtype == x.dtype
+    return like and (out is x or not np.may_share_memory(out, x))
 
 
 def _length(part: Any, ground: Ground) -> int:
