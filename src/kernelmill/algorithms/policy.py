@@ -26,6 +26,7 @@ __all__ = [
     "Chip",
     "HistogramPolicy",
     "OpClass",
+    "RadixTile",
     "RingPolicy",
     "ScanTree",
     "SearchPolicy",
@@ -33,6 +34,9 @@ __all__ = [
     "chip_of",
     "histogram_policy",
     "own_rows_file",
+    "radix_count",
+    "radix_row",
+    "radix_tile",
     "records_bytes",
     "ring_policy",
     "ring_rows",
@@ -366,3 +370,99 @@ _SEARCH: Final = SearchPolicy()
 def search_policy() -> SearchPolicy:
     """Return how values are searched for on a device."""
     return _SEARCH
+
+
+@dataclass(frozen=True, slots=True)
+class RadixTile:
+    """The tile of a radix sort, for elements of so many bytes: see `device/radix_pass.cuh`.
+
+    It serves keys of up to `keys` bytes with a payload of up to `payload`, and up to `most` of
+    them. A thread has `items`, a block `warps` warps; `scanners` blocks hand out places, and wait
+    so many nanoseconds (`rest`) before they ask again; one row in so many (`tabled`) is matched by
+    a table.
+    """
+
+    keys: int
+    payload: int
+    most: int
+    warps: int
+    items: int
+    scanners: int = 4
+    tabled: int = 0
+    rest: int = 0
+
+    @property
+    def elements(self) -> int:
+        """Elements of a tile."""
+        return _WARP * self.warps * self.items
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return _WARP * self.warps
+
+    @property
+    def resident(self) -> int:
+        """Blocks that share a multiprocessor: bounds registers."""
+        return max(1, 1024 // self.threads)
+
+
+_ANY: Final = 1 << 62
+# The first row that fits counts. Few elements want many tiles, and those more scanners.
+_RADIX_TILES: Final[dict[Chip, tuple[RadixTile, ...]]] = {
+    "bulk": (
+        RadixTile(8, 8, 1 << 17, 8, 8),
+        RadixTile(8, 8, 1 << 22, 16, 8),
+        RadixTile(2, 0, _ANY, 16, 28, 4, 4, 100),
+        RadixTile(4, 0, _ANY, 16, 28, 1, 4, 100),
+        RadixTile(4, 4, _ANY, 16, 20, 1),
+        RadixTile(4, 8, _ANY, 16, 14, 2),
+        RadixTile(8, 0, _ANY, 16, 20, 4, 0, 500),
+        RadixTile(8, 4, _ANY, 16, 12, 2),
+        RadixTile(8, 8, _ANY, 16, 10, 2),
+    ),
+    # 48 KiB of shared memory with what counts take.
+    "plain": (
+        RadixTile(4, 0, _ANY, 16, 16),
+        RadixTile(4, 4, _ANY, 16, 8),
+        RadixTile(8, 0, _ANY, 16, 8),
+        RadixTile(8, 8, _ANY, 16, 4),
+    ),
+}
+# Rows that one block sorts in one launch.
+_RADIX_ROWS: Final[dict[Chip, tuple[RadixTile, ...]]] = {
+    "bulk": (
+        RadixTile(8, 8, 1 << 11, 8, 8),
+        RadixTile(8, 8, 1 << 12, 16, 8),
+        RadixTile(8, 8, 1 << 13, 16, 16),
+    ),
+    "plain": (
+        RadixTile(8, 8, 1 << 11, 16, 4),
+        RadixTile(4, 4, 1 << 12, 16, 8),
+    ),
+}
+
+
+def radix_tile(chip: Chip, keys: int, payload: int, length: int) -> RadixTile:
+    """Return the tile of a sort of so many elements; `keys` and `payload` are bytes of one."""
+    return next(t for t in _RADIX_TILES[chip] if _serves(t, keys, payload, length))
+
+
+def radix_row(chip: Chip, keys: int, payload: int, length: int) -> RadixTile | None:
+    """Return the tile by which one block sorts a whole row; None where it is too long."""
+    return next((t for t in _RADIX_ROWS[chip] if _serves(t, keys, payload, length)), None)
+
+
+def _serves(tile: RadixTile, keys: int, payload: int, length: int) -> bool:
+    return keys <= tile.keys and payload <= tile.payload and length <= tile.most
+
+
+# Shared memory for the counts of all digits, and the most copies of each: one a bank.
+_RADIX_COUNTS: Final[dict[Chip, int]] = {"bulk": 128 << 10, "plain": 48 << 10}
+_RADIX_COPIES: Final = 32
+
+
+def radix_count(chip: Chip, passes: int) -> int:
+    """Return how many copies of the counts of so many digits a block has: a power of 2."""
+    most = min(_RADIX_COPIES, _RADIX_COUNTS[chip] // (1024 * passes))
+    return 1 << (most.bit_length() - 1)

@@ -87,6 +87,8 @@ KM_INL u32 thread_rank() { return (threadIdx.z * blockDim.y + threadIdx.y) * blo
 KM_INL u32 block_threads() { return blockDim.x * blockDim.y * blockDim.z; }
 KM_INL void block_barrier() { __syncthreads(); }
 KM_INL void warp_barrier(u32 lanes = full_warp) { __syncwarp(lanes); }
+// Lets others have the multiprocessor for about so long; for who waits.
+KM_INL void rest_for(u32 nanoseconds) { __nanosleep(nanoseconds); }
 // Has a word in its register here: the compiler of NVRTC 13.0 runs out of registers for tests where it may gather many.
 KM_INL void settle(u32& word) { asm volatile("" : "+r"(word)); }
 
@@ -98,6 +100,17 @@ KM_INL u32 ballot(bool test, u32 lanes = full_warp) { return __ballot_sync(lanes
 // The lanes that hold the same value as this one.
 KM_INL u32 match_any(u32 value, u32 lanes = full_warp) { return __match_any_sync(lanes, value); }
 KM_INL u32 match_any(u64 value, u32 lanes = full_warp) { return __match_any_sync(lanes, (unsigned long long)value); }
+// The same for values below 256, by a vote on each bit, which is quicker.
+KM_INL u32 match_byte(u32 value) {
+  u32 alike = full_warp;
+  KM_UNROLL_ALL for (int bit = 0; bit < 8; bit++)
+    asm volatile(
+        "{ .reg .pred p; .reg .b32 t, v, s; and.b32 t, %1, %2; setp.ne.u32 p, t, 0; vote.sync.ballot.b32 v, p, 0xffffffff; "
+        "selp.b32 s, 0, 0xffffffff, p; xor.b32 v, v, s; and.b32 %0, %0, v; }"
+        : "+r"(alike)
+        : "r"(value), "r"(1u << bit));
+  return alike;
+}
 KM_INL u32 active_lanes() { return __activemask(); }
 
 // ---- 16-byte packets ------------------------------------------------------------------------------------------------------
@@ -294,6 +307,26 @@ KM_INL void add_shared(u32* at, u32 by) {
 }
 KM_INL void add_shared(i64* at, i64 by) {
   asm volatile("red.relaxed.cta.shared.add.u64 [%0], %1;" ::"r"((u32)__cvta_generic_to_shared(at)), "l"(by) : "memory");
+}
+// Words in shared memory that lanes of a warp hand each other between warp barriers.
+KM_INL void or_shared(u32* at, u32 bits) {
+  asm volatile("red.relaxed.cta.shared.or.b32 [%0], %1;" ::"r"((u32)__cvta_generic_to_shared(at)), "r"(bits) : "memory");
+}
+KM_INL u32 fetch_add_shared(u32* at, u32 by) {
+  u32 old;
+  asm volatile("atom.relaxed.cta.shared.add.u32 %0, [%1], %2;"
+               : "=r"(old)
+               : "r"((u32)__cvta_generic_to_shared(at)), "r"(by)
+               : "memory");
+  return old;
+}
+KM_INL u32 load_shared(const u32* from) {
+  u32 word;
+  asm volatile("ld.volatile.shared.b32 %0, [%1];" : "=r"(word) : "r"((u32)__cvta_generic_to_shared(from)) : "memory");
+  return word;
+}
+KM_INL void store_shared(u32* to, u32 word) {
+  asm volatile("st.volatile.shared.b32 [%0], %1;" ::"r"((u32)__cvta_generic_to_shared(to)), "r"(word) : "memory");
 }
 // Orders what stands before it against what stands behind it; every order but `sequential` is acquire and release.  The
 // built-in of NVRTC 13.0 takes no template arguments.

@@ -85,7 +85,8 @@ class Grid:
     scratch memory, and of `tickets` counters of 32 bits, which are 0 before a launch and after it.
     Where `tagged` is set, `parts` are 0 before the first of such launches on a stream, and no other
     ones use them; `packed` says the same of records in words of 8 bytes, which have a place of
-    their own. `shared` is the dynamic shared memory of a block, in bytes.
+    their own. `shared` is the dynamic shared memory of a block, in bytes. `together` says that the
+    first blocks wait for later ones, so several must be under way.
     """
 
     blocks: int
@@ -96,6 +97,7 @@ class Grid:
     tagged: bool = False
     packed: bool = False
     shared: int = 0
+    together: bool = False
 
 
 @dataclass(frozen=True, slots=True)

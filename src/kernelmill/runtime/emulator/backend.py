@@ -92,7 +92,14 @@ class EmulatorBackend:
         where = (grid.blocks, 1, 1), (grid.threads, 1, 1)
         sanitizer = current_sanitizer()
         if sanitizer is None:
-            start(kernel.source.name, kernel.entry, packed.addresses, *where, shared=grid.shared)
+            start(
+                kernel.source.name,
+                kernel.entry,
+                packed.addresses,
+                *where,
+                shared=grid.shared,
+                cooperative=grid.together,
+            )
             return
         given = [
             (Given(_called(i, view), view), layout.pointers_at + 8 * i)
@@ -110,6 +117,7 @@ class EmulatorBackend:
             [array for array, _ in given],
             *where,
             grid.shared,
+            cooperative=grid.together,
         )
         run_job(job, sanitizer)
 

@@ -65,12 +65,14 @@ KM_INL u32 thread_rank() { return KM_EMU_RANK; }
 KM_INL u32 block_threads() { return blockDim.x * blockDim.y * blockDim.z; }
 KM_INL void block_barrier() { __syncthreads(); }
 KM_INL void warp_barrier(u32 lanes = full_warp) { __syncwarp(lanes); }
+KM_INL void rest_for(u32) {}
 KM_INL void settle(u32&) {}
 KM_INL bool vote_any(bool test, u32 lanes = full_warp) { return __any_sync(lanes, test) != 0; }
 KM_INL bool vote_all(bool test, u32 lanes = full_warp) { return __all_sync(lanes, test) != 0; }
 KM_INL u32 ballot(bool test, u32 lanes = full_warp) { return __ballot_sync(lanes, test); }
 KM_INL u32 match_any(u32 value, u32 lanes = full_warp) { return __match_any_sync(lanes, value); }
 KM_INL u32 match_any(u64 value, u32 lanes = full_warp) { return __match_any_sync(lanes, value); }
+KM_INL u32 match_byte(u32 value) { return __match_any_sync(full_warp, value & 255u); }
 KM_INL u32 active_lanes() { return __activemask(); }
 
 // ---- 16-byte packets ------------------------------------------------------------------------------------------------
@@ -157,6 +159,10 @@ template <class T>
 KM_INL void add_shared(T* at, T by) {
   atomic_add<relaxed, block_scope>(at, by);
 }
+KM_INL void or_shared(u32* at, u32 bits) { atomic_or<relaxed, block_scope>(at, bits); }
+KM_INL u32 fetch_add_shared(u32* at, u32 by) { return atomic_add<relaxed, block_scope>(at, by); }
+KM_INL u32 load_shared(const u32* from) { return atomic_load<relaxed, block_scope>(from); }
+KM_INL void store_shared(u32* to, u32 word) { atomic_store<relaxed, block_scope>(to, word); }
 template <int Order = acquire_release, int Scope = device_scope>
 KM_INL void fence() {
   km_emu_fence(Scope);

@@ -1,0 +1,286 @@
+"""Sorts on a device: which kernels of `device/radix*.cuh` a call takes, and on what operands.
+
+The launches of a sort of many tiles are in `sort_cuda_passes.py`, texts in `sort_cuda_source.py`;
+what a call is, in `sort_call.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+from math import gcd
+from typing import TYPE_CHECKING, Any, Final
+
+from kernelmill.algorithms.arguments import Argument
+from kernelmill.algorithms.plan import Bound, execute
+from kernelmill.algorithms.policy import chip_of, radix_row
+from kernelmill.algorithms.sort_cuda_passes import (
+    NARROW,
+    Arrays,
+    Way,
+    as_rows,
+    built_for,
+    flags_of,
+    new,
+    number,
+    row_of,
+    step,
+)
+from kernelmill.algorithms.sort_cuda_source import (
+    TAKE_THREADS,
+    TAKEN,
+    RadixOrder,
+    rows_room,
+    rows_source,
+    take_source,
+)
+from kernelmill.algorithms.transform import bind_operands
+from kernelmill.compiler.op import as_op, specialize
+from kernelmill.dtypes import DType, int64, uint8
+from kernelmill.errors import NotImplementedHere
+from kernelmill.runtime.backend import Grid
+from kernelmill.runtime.memory import may_overlap
+
+if TYPE_CHECKING:
+    from kernelmill.algorithms.policy import Chip, RadixTile
+    from kernelmill.algorithms.sort_host import HostSort
+    from kernelmill.runtime.memory import View
+
+__all__ = ["bind_cuda_sort"]
+
+# Payloads that are carried along; others are taken by their places afterwards.
+_CARRIED: Final = (4, 8)
+_LARGEST_KEY: Final = 8
+_WORD: Final = 8
+_BYTE_BITS: Final = 8
+
+
+def bind_cuda_sort(work: HostSort) -> Bound:
+    """Bind a sort on a device to its launches: the first one, and what follows it.
+
+    Raises
+    ------
+    NotImplementedHere
+        There is a comparator, or keys have more than 8 bytes.
+    """
+    _check(work)
+    type_ = work.type
+    assert isinstance(type_, DType), "other types have no order of their own"
+    low, high = work.request.bits or (0, _BYTE_BITS * type_.itemsize)
+    low, high = (low, high) if low < high else (0, 0)
+    order = RadixOrder(type_, low, high, work.request.descending)
+    call = _Call(work, order, chip_of(work.backend.arch))
+    call.bind()
+    first, *others = call.steps
+    return replace(first, finish=partial(_launched, tuple(others)))
+
+
+def _launched(steps: tuple[Bound, ...], result: Any) -> Any:
+    """Launch what follows the first kernel, on the same stream."""
+    for bound in steps:
+        execute(bound)
+    return result
+
+
+def _check(work: HostSort) -> None:
+    reason = ""
+    if work.compare is not None:
+        reason = "a comparator"
+    elif work.request.algorithm == "merge":
+        reason = "algorithm='merge'"
+    elif work.type.itemsize > _LARGEST_KEY:
+        reason = f"elements of {work.type}"
+    if reason:
+        raise NotImplementedHere(
+            f"{work.request.name} with {reason} has no form for CUDA in this version; the arrays "
+            f"are on {work.backend.name}",
+            hint="pass `key=`, a function to a number, or copy the arrays to the host",
+        )
+
+
+def _nothing(like: View) -> View:
+    """Return the view of an operand that there is not."""
+    return replace(like, ptr=0, shape=(0,), strides=(1,), dtype=uint8)
+
+
+# ----------------------------------------------------------------------------- a call
+
+
+@dataclass(frozen=True, slots=True)
+class _Payload:
+    """What is moved with keys: bytes of one, where it is read and written; 0 bytes for nothing.
+
+    `taken` are values that are taken by their places afterwards, which are then the payload.
+    """
+
+    nbytes: int
+    read: View
+    written: View
+    taken: tuple[tuple[View, View], ...] = ()
+
+
+@dataclass(slots=True)
+class _Call:
+    """One call on its way to launches: `steps` are those so far, `later` come behind them."""
+
+    work: HostSort
+    order: RadixOrder
+    chip: Chip
+    steps: list[Bound] = field(default_factory=list)
+    later: list[Bound] = field(default_factory=list)
+
+    def bind(self) -> None:
+        """Bind all launches of the call."""
+        work = self.work
+        nbytes = self._payload_bytes()
+        row = radix_row(self.chip, work.type.itemsize, nbytes, work.length)
+        # What is read is gone before anything is written over it.
+        in_place = row is not None or self.order.passes % 2 == 0
+        keys = self._input(work.keys, work.type.itemsize, in_place=in_place)
+        payload = self._payload(keys, nbytes, in_place=in_place)
+        to = _nothing(keys)
+        if work.wants_keys:
+            to = self._output(work.outputs[0], work.type.itemsize)
+        arrays = Arrays(keys, payload.read, to, payload.written)
+        wide = payload.nbytes > 0 and payload.written.dtype.itemsize > payload.nbytes
+        if row is not None:
+            self.steps.append(self._rows(row, arrays, nbytes, wide=wide))
+        else:
+            self._passes(arrays, nbytes, wide=wide)
+        for given, output in payload.taken:
+            self.steps.append(self._take(given, payload.written, output))
+        self.steps += self.later
+
+    # ------------------------------------------------------------------ operands
+
+    @property
+    def _carries(self) -> bool:
+        """Whether the values are a payload that is moved with the keys."""
+        values = self.work.values
+        return len(values) == 1 and values[0].view.dtype.itemsize in _CARRIED
+
+    def _payload_bytes(self) -> int:
+        work = self.work
+        if work.request.name == "sort":
+            return 0
+        if self._carries:
+            return work.values[0].view.dtype.itemsize
+        return 4 if work.length <= NARROW else 8
+
+    def _payload(self, keys: View, nbytes: int, *, in_place: bool) -> _Payload:
+        work, nothing = self.work, _nothing(keys)
+        if not nbytes:
+            return _Payload(0, nothing, nothing)
+        if self._carries:
+            read = self._input(work.values[0], nbytes, in_place=in_place)
+            return _Payload(nbytes, read, self._output(work.outputs[1], nbytes))
+        if not work.values:
+            return _Payload(nbytes, nothing, self._output(work.outputs[0], int64.itemsize))
+        places = as_rows(new(keys, keys.size * nbytes), work.shape, number(nbytes))
+        taken = tuple(
+            (
+                self._input(v, v.view.dtype.alignment, in_place=False),
+                self._output(o, v.view.dtype.alignment),
+            )
+            for v, o in zip(work.values, work.outputs[1:], strict=True)
+        )
+        return _Payload(nbytes, nothing, places, taken)
+
+    def _moved(self, view: View) -> View:
+        """Return a view with the axis that is sorted along at its end."""
+        axes = [a for a in range(len(view.shape)) if a != self.work.axis] + [self.work.axis]
+        return replace(
+            view,
+            shape=tuple(view.shape[a] for a in axes),
+            strides=tuple(view.strides[a] for a in axes),
+        )
+
+    def _input(self, given: Argument, unit: int, *, in_place: bool) -> View:
+        """Return an input as rows, copied where it does not lie like that or is written over."""
+        view, outputs = self._moved(given.view), self.work.outputs
+        over = [o.view for o in outputs if may_overlap(given.view, o.view)]
+        stays = not over or (in_place and all(_same(given.view, o) for o in over))
+        if stays and view.is_c_contiguous and view.ptr % unit == 0:
+            return as_rows(view, self.work.shape, view.dtype)
+        made, to = self._beside(view)
+        self.steps.append(_copied(given.name, view, to))
+        return made
+
+    def _output(self, given: Argument, unit: int) -> View:
+        """Return where a result is written as rows: in its array, or beside it and copied."""
+        view = self._moved(given.view)
+        if view.is_c_contiguous and view.ptr % unit == 0:
+            return as_rows(view, self.work.shape, view.dtype)
+        made, whole = self._beside(view)
+        self.later.append(_copied(given.name, whole, view))
+        return made
+
+    def _beside(self, view: View) -> tuple[View, View]:
+        """Return new memory for what is seen: as rows, and in its own shape."""
+        size = view.dtype.itemsize
+        made = new(view, view.nbytes)
+        steps, step = [], size
+        for extent in reversed(view.shape):
+            steps.append(step)
+            step *= extent
+        whole = replace(made, shape=view.shape, strides=tuple(reversed(steps)), dtype=view.dtype)
+        return as_rows(made, self.work.shape, view.dtype), whole
+
+    # ------------------------------------------------------------------ launches
+
+    def _rows(self, tile: RadixTile, arrays: Arrays, payload: int, *, wide: bool) -> Bound:
+        """Bind the launch that sorts every row by one block."""
+        order, work = self.order, self.work
+        built = built_for(
+            ("radix rows", order, payload, tile),
+            work.backend,
+            2 * (order.type.itemsize + payload),
+            partial(rows_source, order, payload, tile),
+        )
+        room = rows_room(tile, order.type.itemsize, payload)
+        flags = flags_of(arrays, first=True, last=True, wide=wide)
+        grid = Grid(max(1, work.shape[0]), tile.threads, (1, 0, flags), shared=room)
+        return step(built, work.shape, arrays.views, grid)
+
+    def _passes(self, arrays: Arrays, payload: int, *, wide: bool) -> None:
+        """Bind the launches that sort rows of many tiles, one row after the other."""
+        order, (rows, length) = self.order, self.work.shape
+        way = Way.of(order, payload, length, self.work.backend, arrays, wide=wide)
+        for index in range(rows):
+            self.steps += way.row(Arrays(*(row_of(a, index) for a in arrays.views)))
+
+    def _take(self, given: View, places: View, to: View) -> Bound:
+        """Bind the launch that takes values by places."""
+        dtype, place = given.dtype, places.dtype.itemsize
+        word = gcd(dtype.itemsize, dtype.alignment, _WORD)
+        built = built_for(
+            ("take", dtype.itemsize, word, place),
+            self.work.backend,
+            2 * dtype.itemsize + place,
+            partial(take_source, dtype.itemsize, word, place),
+        )
+        grid = Grid(max(1, -(-given.size // TAKEN)), TAKE_THREADS, (1, 0, 0))
+        return step(built, self.work.shape, (given, places, to), grid)
+
+
+def _same(a: View, b: View) -> bool:
+    """Return whether elements of two views lie in the same places."""
+    return (a.ptr, a.shape, a.strides, a.dtype.itemsize) == (
+        b.ptr,
+        b.shape,
+        b.strides,
+        b.dtype.itemsize,
+    )
+
+
+def _copied(name: str, source: View, target: View) -> Bound:
+    """Bind the launch that copies elements from one array to another."""
+    op = as_op(_itself, name="copy")
+    given = Argument(name, source, source.dtype)
+    to = Argument(name, target, target.dtype)
+    bound = bind_operands(op, specialize(op, (source.dtype,)), [given], [to], source.shape)
+    return replace(bound, functions=(op.function,))
+
+
+def _itself(value: Any) -> Any:
+    return value

@@ -1,0 +1,73 @@
+// radix_keys.cuh - what a radix sort looks at: the order of elements as unsigned integers of their size, as host/sort_keys.hpp
+// has it (-0 and 0 are equal, every NaN is one number behind all others), and the digits of these.  No loops.
+#pragma once
+#include "warp.cuh"
+
+namespace km {
+
+constexpr int radix_digits = 256;  // a digit has 8 bits
+
+template <int Bytes> struct key_bits;
+template <> struct key_bits<1> { typedef u8 type; };
+template <> struct key_bits<2> { typedef u16 type; };
+template <> struct key_bits<4> { typedef u32 type; };
+template <> struct key_bits<8> { typedef u64 type; };
+
+template <class U> KM_INL U order_of_signed(U bits) { return (U)(bits ^ (U)((U)1 << (8 * sizeof(U) - 1))); }
+// Signed magnitude around the middle, so that both zeros are the middle: -bits is where a negative one lies.
+template <class U, U Infinity> KM_INL U order_of_float(U bits) {
+  constexpr U top = (U)((U)1 << (8 * sizeof(U) - 1));
+  const U number = (bits & top) ? (U)(0 - bits) : (U)(bits | top);
+  return (U)(bits & (U)(top - 1)) > Infinity ? (U)~(U)0 : number;
+}
+
+// Smaller for what comes before; elements are moved as the bits that they are.
+template <class T> struct key_order {  // unsigned
+  typedef typename key_bits<sizeof(T)>::type U;
+  static KM_INL U of(U bits) { return bits; }
+};
+template <> struct key_order<bool> {  // a stored bool may hold any byte
+  typedef u8 U;
+  static KM_INL U of(U bits) { return bits != 0; }
+};
+#define KM_KEY_ORDER(T, Bits, expression)               \
+  template <> struct key_order<T> {                     \
+    typedef Bits U;                                     \
+    static KM_INL U of(U bits) { return expression; }   \
+  }
+KM_KEY_ORDER(i8, u8, order_of_signed(bits));
+KM_KEY_ORDER(i16, u16, order_of_signed(bits));
+KM_KEY_ORDER(i32, u32, order_of_signed(bits));
+KM_KEY_ORDER(i64, u64, order_of_signed(bits));
+KM_KEY_ORDER(f16, u16, (order_of_float<u16, 0x7c00>(bits)));
+KM_KEY_ORDER(bf16, u16, (order_of_float<u16, 0x7f80>(bits)));
+KM_KEY_ORDER(f32, u32, (order_of_float<u32, 0x7f800000u>(bits)));
+KM_KEY_ORDER(f64, u64, (order_of_float<u64, 0x7ff0000000000000ul>(bits)));
+KM_KEY_ORDER(c64, u64, (u64)key_order<f32>::of((u32)bits) << 32 | key_order<f32>::of((u32)(bits >> 32)));
+#undef KM_KEY_ORDER
+
+// Bits `first` to `end` of the order, of which digit number d is the d-th from below; the last may be narrower, and is 0 where
+// there are no bits.
+template <class T, int First, int End, bool Descending>
+struct radix_order {
+  typedef typename key_order<T>::U U;
+  static constexpr int passes = End > First ? (End - First + 7) / 8 : 1;
+  static constexpr U flip = Descending ? (U)~(U)0 : (U)0;
+  static KM_INL U of(U bits) { return (U)(key_order<T>::of(bits) ^ flip); }
+  static KM_INL int shift(int pass) { return First + 8 * pass; }
+  static KM_INL u32 mask(int pass) { return (1u << smaller(8, End - shift(pass))) - 1; }
+  static KM_INL u32 digit(U bits, int shift, u32 mask) { return (u32)(of(bits) >> shift) & mask; }
+};
+
+// Lanes of the warp whose digit is that of this one, by a table of words for its digits that is 0 before and after.
+KM_INL u32 match_by_table(u32* table, u32 digit, int lane) {
+  or_shared(table + digit, 1u << lane);
+  warp_barrier();
+  const u32 found = load_shared(table + digit);
+  warp_barrier();
+  store_shared(table + digit, 0);
+  warp_barrier();
+  return found;
+}
+
+}  // namespace km

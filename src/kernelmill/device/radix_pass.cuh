@@ -1,0 +1,193 @@
+// radix_pass.cuh - one pass of a radix sort over many tiles: elements go to where their digit belongs.  Counts and begins of
+// digits are there already: see radix.cuh.
+//
+// Tiles do not look back at each other.  The blocks with the first tickets are scanners, which have no tile: they read how many
+// elements of each digit the tiles have, in order, and write where the first of them goes to.  Tiles say their counts before
+// they rank, so that scanners work beside them.
+#pragma once
+#include "radix.cuh"
+
+namespace km {
+
+// Operands: keys, payload, keys and payload to be written, the memory of the call; those that there are not have address 0.
+template <class Order, class Payload, class Place, class Tile>
+struct radix_pass {
+  typedef typename Order::U U;
+  typedef radix_work<Place> Work;
+  static constexpr bool pays = sizeof(Payload) > 1;
+  static constexpr int threads = Tile::threads, items = Tile::items, batch = 16;
+  static constexpr int room = Tile::elements * (int)(sizeof(U) + (pays ? sizeof(Payload) : 0)) +
+                              Tile::tables * Tile::warps * radix_digits * 4;
+  static constexpr int place_bits = 40;  // of a word that scanners hand on, beside the number of a batch
+
+  struct shared {
+    Place to[radix_digits];  // where the first element of a digit goes to, less its place in the tile
+    u64 handed[radix_digits];
+    u32 sums[radix_digits / warp_size], ticket, highest;
+  };
+
+  // ---- scanners ---------------------------------------------------------------------------------------------------------------
+
+  // One digit a thread; groups of threads take batches by turns, and hand on where the next one begins.
+  static KM_INL void scan(const Work& work, int pass, int scanner, shared& s) {
+    constexpr int digits = radix_digits / Tile::scanners, groups = threads / digits;
+    const int digit = scanner * digits + (int)threadIdx.x % digits, group = (int)threadIdx.x / digits;
+    u64* const handed = s.handed + digit;
+    _Pragma("unroll 1") for (i64 b = group; b * batch < work.tiles; b += groups) {
+      const i64 first = b * batch;
+      u32 count[batch];
+      KM_UNROLL_ALL for (int u = 0; u < batch; u++) count[u] = ask(work, pass, first + u, digit);
+      for (;;) {
+        bool all = true;
+        KM_UNROLL_ALL for (int u = 0; u < batch; u++) all &= count[u] != 0;
+        if (vote_all(all)) break;
+        if constexpr (Tile::rest > 0) rest_for(Tile::rest);
+        KM_UNROLL_ALL for (int u = 0; u < batch; u++)
+          if (!count[u]) count[u] = ask(work, pass, first + u, digit);
+      }
+      u32 sum = 0;
+      KM_UNROLL_ALL for (int u = 0; u < batch; u++) sum += count[u] - 1;
+      u64 before;
+      do before = atomic_load<relaxed, block_scope>(handed);
+      while ((i64)(before >> place_bits) != b);
+      Place next = (Place)(before & (((u64)1 << place_bits) - 1));
+      atomic_store<relaxed, block_scope>(handed, (u64)(b + 1) << place_bits | (u64)(Place)(next + sum));
+      KM_UNROLL_ALL for (int u = 0; u < batch; u++) {
+        if (first + u < work.tiles) atomic_store<relaxed>(work.places(pass, first + u) + digit, (Place)(next + 1));
+        next += count[u] - 1;
+      }
+    }
+  }
+  static KM_INL u32 ask(const Work& work, int pass, i64 tile, int digit) {
+    return tile < work.tiles ? atomic_load<relaxed>(work.counts(pass, tile) + digit) : 1u;
+  }
+
+  // ---- tiles --------------------------------------------------------------------------------------------------------------------
+
+  template <class T> static KM_INL T once(const T* from) {
+    if constexpr (sizeof(T) == 4) return bit_cast<T>(load_stream((const u32*)from));
+    else if constexpr (sizeof(T) == 8) return bit_cast<T>(load_stream((const u64*)from));
+    else return *from;
+  }
+  // A tile that is not full is filled up with its last key of the highest digit, so that these stay behind its elements.
+  template <class Call>
+  static KM_INL void fill_up(const Call& c, i64 low, int held, U (&key)[items], shared& s) {
+    const int first = first_of();
+    const int shift = Order::shift((int)c.pass);
+    const u32 mask = Order::mask((int)c.pass);
+    u32 highest = 0;
+    KM_UNROLL_ALL for (int i = 0; i < items; i++)
+      if (first + i * warp_size < held)
+        highest = larger(highest, Order::digit(key[i], shift, mask) << 16 | (u32)(first + i * warp_size));
+    atomic_max<relaxed, block_scope>(&s.highest, highest);
+    block_barrier();
+    const U last = ((const U*)c.data[0])[low + (i64)(s.highest & 0xffffu)];
+    KM_UNROLL_ALL for (int i = 0; i < items; i++)
+      if (first + i * warp_size >= held) key[i] = last;
+  }
+  static KM_INL int first_of() { return (int)threadIdx.x / warp_size * Tile::part + (int)lane_id(); }
+
+  template <class Call>
+  static KM_INL void read(const Call& c, i64 low, int held, U (&key)[items], shared& s) {
+    const int first = first_of();
+    const U* from = (const U*)c.data[0] + low + first;
+    if (held == Tile::elements) {
+      KM_UNROLL_ALL for (int i = 0; i < items; i++) key[i] = once(from + i * warp_size);
+    } else {
+      KM_UNROLL_ALL for (int i = 0; i < items; i++) key[i] = first + i * warp_size < held ? from[i * warp_size] : (U)0;
+      fill_up(c, low, held, key, s);
+    }
+  }
+  template <class Call>
+  static KM_INL void read_payload(const Call& c, i64 low, int held, Payload (&payload)[items]) {
+    const int first = first_of();
+    if (c.flags & payload_is_place) {
+      KM_UNROLL_ALL for (int i = 0; i < items; i++) payload[i] = (Payload)(low + first + i * warp_size);
+      return;
+    }
+    const Payload* from = (const Payload*)c.data[1] + low + first;
+    KM_UNROLL_ALL for (int i = 0; i < items; i++)
+      payload[i] = first + i * warp_size < held ? once(from + i * warp_size) : (Payload)0;
+  }
+  // The tables of the pass after this one.
+  static KM_INL void clear_next(const Work& work, int pass, i64 tile) {
+    if (pass + 1 < Order::passes && threadIdx.x < radix_digits) {
+      work.counts(pass + 1, tile)[threadIdx.x] = 0;
+      work.places(pass + 1, tile)[threadIdx.x] = 0;
+    }
+  }
+  template <class Call>
+  static KM_INL void write(const Call& c, int held, const U* keys, const Payload* payload, const shared& s) {
+    const int shift = Order::shift((int)c.pass);
+    const u32 mask = Order::mask((int)c.pass);
+    U* to = (U*)c.data[2];
+    KM_UNROLL_ALL for (int i = 0; i < items; i++) {
+      const int at = i * threads + (int)threadIdx.x;
+      if (at < held) {
+        const U key = keys[at];
+        const Place place = (Place)(s.to[Order::digit(key, shift, mask)] + (Place)at);
+        if (!(c.flags & keys_are_dropped)) to[place] = key;
+        if constexpr (pays) {
+          if (c.flags & result_is_wide) ((i64*)c.data[3])[place] = (i64)payload[at];
+          else ((Payload*)c.data[3])[place] = payload[at];
+        }
+      }
+    }
+  }
+
+  template <class Call>
+  static KM_INL void run(const Call& c) {
+    extern __shared__ __align__(16) char radix_memory[];
+    __shared__ shared s;
+    U* keys = (U*)radix_memory;
+    Payload* held_payload = (Payload*)(keys + Tile::elements);
+    u32* counts = (u32*)(radix_memory + Tile::elements * (sizeof(U) + (pays ? sizeof(Payload) : 0)));
+    const int thread = (int)threadIdx.x, lane = (int)lane_id(), warp = thread / warp_size, pass = (int)c.pass;
+    const Work work{c.data[4], c.tiles};
+    u32* mine = counts + warp * radix_digits;
+    u32* table = Tile::tabled ? counts + (Tile::warps + warp) * radix_digits : nullptr;
+    if (thread == 0) {
+      s.ticket = atomic_add<relaxed>(work.ticket(pass), 1u);
+      s.highest = 0;
+    }
+    KM_UNROLL_ALL for (int i = 0; i < radix_digits / warp_size; i++) {
+      mine[i * warp_size + lane] = 0;
+      if constexpr (Tile::tabled > 0) table[i * warp_size + lane] = 0;
+    }
+    if (thread < radix_digits) s.handed[thread] = (u64)work.begin(pass)[thread];
+    block_barrier();
+    if (s.ticket < Tile::scanners) return scan(work, pass, (int)s.ticket, s);
+    const i64 tile = (i64)s.ticket - Tile::scanners, low = tile * Tile::elements;
+    const int held = (int)smaller<i64>(c.elements - low, Tile::elements), shift = Order::shift(pass);
+    const u32 mask = Order::mask(pass);
+
+    U key[items];
+    Payload payload[items];
+    read(c, low, held, key, s);
+    KM_UNROLL_ALL for (int i = 0; i < items; i++) add_shared(mine + Order::digit(key[i], shift, mask), 1u);
+    if constexpr (pays) read_payload(c, low, held, payload);
+    clear_next(work, pass, tile);
+    block_barrier();
+    u32 below;
+    u32* tell = work.counts(pass, tile) + thread;
+    tile_places<Tile>(counts, s.sums, below, [tell](u32 total) { atomic_store<relaxed>(tell, total + 1); });
+    KM_UNROLL_ALL for (int i = 0; i < items; i++) {
+      const u32 digit = Order::digit(key[i], shift, mask);
+      u32 at;
+      if (Tile::tabled > 0 && i % (Tile::tabled > 0 ? Tile::tabled : 1) == 0) at = place_in_tile<true>(mine, table, digit, lane);
+      else at = place_in_tile<false>(mine, table, digit, lane);
+      keys[at] = key[i];
+      if constexpr (pays) held_payload[at] = payload[i];
+    }
+    if (thread < radix_digits) {
+      Place to;
+      do to = atomic_load<relaxed>(work.places(pass, tile) + thread);
+      while (!to);
+      s.to[thread] = (Place)(to - 1 - below);
+    }
+    block_barrier();
+    write(c, held, keys, held_payload, s);
+  }
+};
+
+}  // namespace km
