@@ -180,6 +180,11 @@ def second(_: Any, before: Any) -> Any:
     return before
 
 
+def ordered(x: Any) -> Any:
+    found = km.sort(x, comparator=by_key if is_struct(x) else None)
+    return found["key"] if is_struct(x) else found
+
+
 FAMILIES: dict[str, Family] = {
     "transform": Family(transformed, lambda x: x),
     "reduce": Family(reduced, largest),
@@ -192,6 +197,7 @@ FAMILIES: dict[str, Family] = {
                         lambda x: np.histogram(x.astype(np.float64), 6, (0, 12))[0]),
     "search": Family(searched, places),
     "segmented": Family(segments, of_segments),
+    "sort": Family(ordered, lambda x: np.sort(keys(x), axis=-1)),
 }  # fmt: skip
 
 

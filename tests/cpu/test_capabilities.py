@@ -56,8 +56,10 @@ def pairwise() -> list[tuple[str, str, str]]:
 
 
 def on_emulator() -> Iterator[tuple[str, str, str]]:
-    """Every family with every form; the types take turns."""
-    for at, (family, layout) in enumerate(itertools.product(FAMILIES, LAYOUTS)):
+    """Every family with half of the forms, in turn; the types take turns too."""
+    turns = itertools.product(enumerate(FAMILIES), enumerate(LAYOUTS))
+    half = ((family, layout) for (i, family), (j, layout) in turns if (i + j) % 2 == 0)
+    for at, (family, layout) in enumerate(half):
         yield family, DTYPES[at * 5 % len(DTYPES)], layout
 
 
@@ -78,7 +80,11 @@ def check(cell: tuple[str, str, str], device: str) -> None:
             np.testing.assert_array_equal(found, call.wanted(elements))
             return
         gap = hole(family, dtype, layout)
-        assert gap is not None, row.reason
+        if gap is None:
+            with pytest.raises(km.NotImplementedHere) as lacking:
+                call.call(given)
+            assert lacking.value.message == f"{row.reason}; the arrays are on {device}"
+            return
         with pytest.raises(KernelmillError) as error:
             call.call(given)
         assert error.value.message == gap.told(dtype, elements.shape)
@@ -129,8 +135,8 @@ def test_every_two_of_family_type_and_form_meet_in_the_sample() -> None:
     for i, j in ((0, 1), (0, 2), (1, 2)):
         assert {(c[i], c[j]) for c in SAMPLE} == {(c[i], c[j]) for c in CELLS}
     assert len(SAMPLE) < 1.6 * len(FAMILIES) * len(DTYPES)
-    assert {(f, layout) for f, _, layout in EMULATED} == set(itertools.product(FAMILIES, LAYOUTS))
-    assert {dtype for _, dtype, _ in EMULATED} == set(DTYPES)
+    for i, every in enumerate((FAMILIES, DTYPES, LAYOUTS)):
+        assert {c[i] for c in EMULATED} == set(every)
 
 
 @pytest.mark.parametrize("layout", [n for n in LAYOUTS if n not in ITERATORS])

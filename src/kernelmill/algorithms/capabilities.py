@@ -12,6 +12,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Final, get_args
 
 from kernelmill.algorithms.layout import Pattern
+from kernelmill.algorithms.sort_numbers import PARTITIONED
 from kernelmill.dtypes import SCALARS
 from kernelmill.errors import DeviceError
 from kernelmill.runtime.backend import lacking
@@ -48,6 +49,7 @@ _FAMILY_OF: Final = {
     "histogram": "histogram",
     "search": "search",
     "segmented": "segmented",
+    "sort": "sort",
 }
 FAMILIES: Final = tuple(_FAMILY_OF)
 BACKENDS: Final = ("cpu", "cuda", "emulator")
@@ -76,6 +78,10 @@ class Hole:
         return self.text.format(dtype=name, shape=shape)
 
 
+# What is carried out through another library, by family, back end and types.
+_THROUGH: Final = {
+    ("sort", "cpu"): (PARTITIONED, "numpy.sort, of parts where arrays are large"),
+}
 _TURNED: Final = ("transposed",)
 _NO_ORDER: Final = ("complex64", "complex128", STRUCT)
 HOLES: Final = (
@@ -115,13 +121,17 @@ def hole(family: str, dtype: str, layout: str) -> Hole | None:
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """One cell of the table: `reason` says why it is not supported, "" when it is."""
+    """One cell of the table: `reason` says why it is not supported, "" when it is.
+
+    `through` names what of another library does the work, where one does.
+    """
 
     family: str
     dtype: str
     layout: str
     backend: str
     reason: str = ""
+    through: str = ""
 
     @property
     def supported(self) -> bool:
@@ -196,6 +206,7 @@ def capabilities() -> Capabilities:
                 layout,
                 backend,
                 reasons[backend] or _lacking(family, backend) or _refusal(family, dtype, layout),
+                _through(family, dtype, backend),
             )
             for family, backend, dtype, layout in product(FAMILIES, BACKENDS, DTYPES, LAYOUTS)
         )
@@ -211,6 +222,11 @@ def _refusal(family: str, dtype: str, layout: str) -> str:
     return "" if found is None else found.told(dtype, "(m, n)")
 
 
+def _through(family: str, dtype: str, backend: str) -> str:
+    dtypes, text = _THROUGH.get((family, backend), ((), ""))
+    return text if dtype in dtypes else ""
+
+
 def absence(device: str) -> str:
     """Return why a device cannot be used; "" when it can."""
     try:
@@ -222,23 +238,23 @@ def absence(device: str) -> str:
 
 def _merged(rows: Iterable[Capability]) -> Iterator[tuple[str, ...]]:
     """Yield one line for all types and layouts of a family and back end with the same answer."""
-    answers: dict[tuple[str, str], dict[str, dict[str, str]]] = {}
+    answers: dict[tuple[str, str], dict[str, dict[str, tuple[str, str]]]] = {}
     for row in rows:
         of_dtype = answers.setdefault((row.family, row.backend), {}).setdefault(row.dtype, {})
-        of_dtype[row.layout] = row.reason
+        of_dtype[row.layout] = row.reason, row.through
     for (family, backend), of_backend in answers.items():
-        alike: dict[tuple[tuple[str, str], ...], list[str]] = {}
+        alike: dict[tuple[tuple[str, tuple[str, str]], ...], list[str]] = {}
         for dtype, reasons in of_backend.items():
             alike.setdefault(tuple(reasons.items()), []).append(dtype)
         for answer, dtypes in alike.items():
-            for reason in dict.fromkeys(reason for _, reason in answer):
-                layouts = [layout for layout, found in answer if found == reason]
+            for reason, through in dict.fromkeys(found for _, found in answer):
+                layouts = [layout for layout, found in answer if found == (reason, through)]
                 yield (
                     family,
                     backend,
                     _names(dtypes, DTYPES),
                     _names(layouts, LAYOUTS),
-                    f"no: {reason}" if reason else "yes",
+                    f"no: {reason}" if reason else f"yes, through {through}" if through else "yes",
                 )
 
 

@@ -37,6 +37,7 @@ FAMILIES: Final = (
     "histogram",
     "search",
     "segmented",
+    "sort",
 )
 # More bytes than any call moves: a call with flags of its own streams nothing by itself.
 _NEVER: Final = 1 << 62

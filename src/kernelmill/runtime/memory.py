@@ -26,6 +26,7 @@ __all__ = [
     "QUICK_TYPES",
     "Library",
     "View",
+    "array_of",
     "as_view",
     "check_output",
     "copied",
@@ -441,6 +442,23 @@ def copied(view: View) -> View:
     copy = _described(view).copy()
     ptr, _, _, shape, strides, _ = native().address(copy)
     return View(ptr, shape, strides, view.dtype, True, copy, view.library)  # noqa: FBT003
+
+
+def array_of(view: View) -> np.ndarray[Any, np.dtype[Any]]:
+    """Return a view of host memory as a NumPy array over it; bfloat16 as its bits, in uint16.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kernelmill.runtime.memory import array_of, as_view
+    >>> array_of(as_view(bytearray(b"abc"), "x"))
+    array([97, 98, 99], dtype=uint8)
+    """
+    bits = view.dtype.name == "bfloat16"
+    described = np.dtype(np.uint16) if bits else view.dtype.to_numpy()
+    if not view.size:
+        return np.empty(view.shape, described)
+    return _described(view, readonly=view.readonly).view(described)
 
 
 def fill(view: View, value: object) -> None:

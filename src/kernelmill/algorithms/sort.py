@@ -1,0 +1,357 @@
+"""`sort`, `argsort` and `sort_by_key`: elements in ascending or descending order, stable.
+
+What they do with a call is in `sort_call.py`; what the processor does, in `sort_host.py`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+
+from kernelmill import events
+from kernelmill.algorithms.plan import Bound, Plan, execute
+from kernelmill.algorithms.sort_call import Algorithm, SortRequest, prepare_sort
+from kernelmill.algorithms.sort_numbers import restore_equal
+from kernelmill.algorithms.transform import transform
+from kernelmill.errors import ArgumentError
+from kernelmill.runtime.devices import current_backend
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kernelmill.compiler.op import Op
+
+__all__ = ["argsort", "sort", "sort_by_key"]
+
+
+def sort(
+    x: Any,
+    *,
+    key: Op | Callable[..., Any] | None = None,
+    comparator: Op | Callable[..., Any] | None = None,
+    descending: bool = False,
+    stable: bool = True,
+    bits: tuple[int, int] | None = None,
+    algorithm: Algorithm = "auto",
+    axis: int = -1,
+    out: Any = None,
+) -> Any:
+    """Return the elements in order.
+
+    NaN is larger than every number: the last in ascending order, the first in descending order. -0
+    and 0 are equal; complex numbers go by their real parts, then by their imaginary ones.
+
+    Parameters
+    ----------
+    x
+        An array of at least one dimension, of any type and layout.
+    key
+        What the order of an element goes by: a function to a number, for structs too.
+    comparator
+        Whether its first argument comes before its second: an operator, a strict weak order. One
+        that is none gives the elements in some order.
+    descending
+        Whether the largest comes first; equal ones stay in their order.
+    stable
+        Whether elements that are equal keep their order. They do at present in any case.
+    bits
+        The first bit that counts, and the one behind the last, of an unsigned integer of the size
+        of an element that has its order; by default all.
+    algorithm
+        "radix" and "merge" insist on one; what "auto" takes, `km.sort.plan(x).explain()` tells.
+    axis
+        Along which axis each row is sorted.
+    out
+        Array for the result; it may be `x` itself.
+
+    Returns
+    -------
+    array
+        Of the shape, type and library of `x`; `out`, where that is given.
+
+    Raises
+    ------
+    DTypeError
+        Structs without key and comparator; a comparator that returns no bool.
+    ShapeError
+        `x` has no dimension, or not that axis; `out` has another shape.
+    ArgumentError
+        Options that contradict each other; bits beyond those of an element.
+    NotImplementedHere
+        Arrays of a GPU, in this version.
+    OperatorError, DeviceError, CompileError
+        As `km.transform`.
+
+    Examples
+    --------
+    >>> import numpy as np, kernelmill as km
+    >>> x = np.array([3.0, -1.0, np.nan, 2.0])
+    >>> km.sort(x)
+    array([-1.,  2.,  3., nan])
+    >>> km.sort(x[:2], key=lambda v: v * v, descending=True)
+    array([ 3., -1.])
+    >>> km.sort(np.array([5, 8, 6, 7]), comparator=lambda a, b: a % 2 < b % 2)
+    array([8, 6, 5, 7])
+    """
+    options = (comparator, descending, stable, bits, algorithm, axis)
+    if out is None and key is None and type(x) is np.ndarray and options in _PLAIN:
+        done = _quick_sort(x, descending=descending)
+        if done is not None:
+            return done
+    request = SortRequest("sort", *options)
+    if key is None:
+        return execute(prepare_sort(request, (x,), out))
+    _one_order(key, comparator)
+    room = None if out is None else (transform(x, key), out)
+    return _by_key(transform(x, key), (x,), request, room)[1]
+
+
+def argsort(
+    x: Any,
+    *,
+    key: Op | Callable[..., Any] | None = None,
+    comparator: Op | Callable[..., Any] | None = None,
+    descending: bool = False,
+    stable: bool = True,
+    bits: tuple[int, int] | None = None,
+    algorithm: Algorithm = "auto",
+    axis: int = -1,
+    out: Any = None,
+) -> Any:
+    """Return the places of the elements in the order in which `km.sort` would return them.
+
+    Parameters
+    ----------
+    x, key, comparator, descending, bits, algorithm, axis
+        As `km.sort`.
+    stable
+        Whether the places of equal elements ascend. They do, but for small arrays of NumPy.
+    out
+        Array of int64 for the places.
+
+    Returns
+    -------
+    array
+        int64, of the shape and library of `x`; `out`, where that is given.
+
+    Raises
+    ------
+    DTypeError, ShapeError, ArgumentError, NotImplementedHere
+        As `km.sort`.
+    OperatorError, DeviceError, CompileError
+        As `km.transform`.
+
+    Examples
+    --------
+    >>> import numpy as np, kernelmill as km
+    >>> km.argsort(np.array([3.0, 1.0, 2.0]))
+    array([1, 2, 0])
+    >>> km.argsort(np.array([3, 1, 3]), descending=True)
+    array([0, 2, 1])
+    """
+    options = (comparator, descending, stable, bits, algorithm, axis)
+    if out is None and key is None and type(x) is np.ndarray and options in _PLAIN:
+        done = _quick_argsort(x, descending=descending, stable=stable)
+        if done is not None:
+            return done
+    if key is not None:
+        _one_order(key, comparator)
+        x = transform(x, key)
+    return execute(prepare_sort(SortRequest("argsort", *options), (x,), out))
+
+
+def sort_by_key(
+    keys: Any,
+    values: Any,
+    *,
+    key: Op | Callable[..., Any] | None = None,
+    comparator: Op | Callable[..., Any] | None = None,
+    descending: bool = False,
+    stable: bool = True,
+    bits: tuple[int, int] | None = None,
+    algorithm: Algorithm = "auto",
+    axis: int = -1,
+    out: Any = None,
+) -> Any:
+    """Return the keys in order, and the values in the order of their keys.
+
+    Parameters
+    ----------
+    keys
+        As the elements of `km.sort`.
+    values
+        An array of the shape of the keys, or a tuple of such; elements of at most 64 bytes.
+    key, comparator, descending, stable, bits, algorithm, axis
+        As `km.sort`, of keys.
+    out
+        A tuple: an array for the keys, then one for each of the values.
+
+    Returns
+    -------
+    tuple
+        Keys and values, those an array or a tuple of arrays as given; `out`, where that is given.
+
+    Raises
+    ------
+    DTypeError, ShapeError, ArgumentError, NotImplementedHere
+        As `km.sort`; values of more than 64 bytes or of another shape.
+    OperatorError, DeviceError, CompileError
+        As `km.transform`.
+
+    Examples
+    --------
+    >>> import numpy as np, kernelmill as km
+    >>> km.sort_by_key(np.array([2, 1, 2]), np.array([10.0, 20.0, 30.0]))
+    (array([1, 2, 2]), array([20., 10., 30.]))
+    """
+    several = values if type(values) is tuple else (values,)
+    if not several:
+        raise ArgumentError("`values` is empty; at least one array is needed")
+    if out is not None and (type(out) is not tuple or len(out) != 1 + len(several)):
+        raise ArgumentError(
+            f"`out` takes the keys and {len(several)} arrays of values: a tuple of "
+            f"{1 + len(several)}"
+        )
+    request = SortRequest("sort_by_key", comparator, descending, stable, bits, algorithm, axis)
+    if key is None:
+        made = _by_key(keys, several, request, out)
+    else:
+        _one_order(key, comparator)
+        first = transform(keys, key)
+        room = None if out is None else (transform(keys, key), *out)
+        made = _by_key(first, (keys, *several), request, room)[1:]
+    if out is not None:
+        return out
+    return made[0], made[1:] if type(values) is tuple else made[1]
+
+
+# ----------------------------------------------------------------------------- ways
+
+
+def _one_order(key: Any, comparator: Any) -> None:
+    if key is not None and comparator is not None:
+        raise ArgumentError(
+            "`key` and `comparator` were both given; one says what the order is",
+            hint="call the key in the comparator: lambda a, b: key(a) < key(b)",
+        )
+
+
+def _by_key(keys: Any, values: tuple[Any, ...], request: SortRequest, out: Any) -> tuple[Any, ...]:
+    asked = SortRequest(
+        "sort_by_key",
+        request.comparator,
+        request.descending,
+        request.stable,
+        request.bits,
+        request.algorithm,
+        request.axis,
+    )
+    made: tuple[Any, ...] = execute(prepare_sort(asked, (keys, *values), out))
+    return made
+
+
+# Options of which small arrays of NumPy take a short way.
+_PLAIN: Final = tuple(
+    (None, descending, stable, None, "auto", -1)
+    for descending in (False, True)
+    for stable in (True, False)
+)
+_SMALL: Final = 1 << 16
+# Below, NumPy's own sort of places is quicker than a radix sort.
+_FEW: Final = 1 << 9
+_TYPES: Final = frozenset(
+    np.dtype(t)
+    for t in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8", "c8", "c16")
+)
+
+
+def _is_small(x: np.ndarray[Any, Any], limit: int) -> bool:
+    return (
+        x.ndim == 1
+        and x.size < limit
+        and x.dtype in _TYPES
+        and not events.active
+        and current_backend().name == "cpu"
+    )
+
+
+def _quick_sort(x: np.ndarray[Any, Any], *, descending: bool) -> Any:
+    """Return a small array sorted by NumPy; None where it is not one."""
+    if not _is_small(x, _SMALL):
+        return None
+    kind: Literal["stable"] | None = "stable" if x.dtype.kind == "c" else None
+    made = x.copy()
+    if descending and kind:
+        made[:] = np.sort(x[::-1], kind=kind)[::-1]
+        return made
+    made.sort(kind=kind)
+    if descending or made.dtype.kind == "f":
+        restore_equal(x, made, descending=descending)
+    return made
+
+
+def _quick_argsort(x: np.ndarray[Any, Any], *, descending: bool, stable: bool) -> Any:
+    if not _is_small(x, _FEW):
+        return None
+    if descending:
+        return x.size - 1 - np.argsort(x[::-1], kind="stable")[::-1]
+    return x.argsort(kind="stable" if stable else None)
+
+
+# ----------------------------------------------------------------------------- plans
+
+
+def _plan(request: SortRequest, bound: Bound) -> Plan:
+    """Make the plan of a bound call."""
+    return Plan(bound, partial(prepare_sort, request), fixed=None)
+
+
+def _planner(name: Literal["sort", "argsort"]) -> Callable[..., Plan]:
+    def plan(
+        x: Any,
+        *,
+        comparator: Op | Callable[..., Any] | None = None,
+        descending: bool = False,
+        stable: bool = True,
+        bits: tuple[int, int] | None = None,
+        algorithm: Algorithm = "auto",
+        axis: int = -1,
+        out: Any = None,
+    ) -> Plan:
+        """Prepare a sort for arrays like this one; what it goes by is computed before.
+
+        Examples
+        --------
+        >>> import numpy as np, kernelmill as km
+        >>> km.sort.plan(np.zeros(3))(np.array([3.0, 1.0, 2.0]))
+        array([1., 2., 3.])
+        """
+        request = SortRequest(name, comparator, descending, stable, bits, algorithm, axis)
+        return _plan(request, prepare_sort(request, (x,), out))
+
+    return plan
+
+
+def _by_key_planner(
+    keys: Any,
+    values: Any,
+    *,
+    comparator: Op | Callable[..., Any] | None = None,
+    descending: bool = False,
+    stable: bool = True,
+    bits: tuple[int, int] | None = None,
+    algorithm: Algorithm = "auto",
+    axis: int = -1,
+    out: Any = None,
+) -> Plan:
+    """Prepare a sort_by_key for arrays like these; called with the keys, then the values."""
+    several = values if type(values) is tuple else (values,)
+    request = SortRequest("sort_by_key", comparator, descending, stable, bits, algorithm, axis)
+    return _plan(request, prepare_sort(request, (keys, *several), out))
+
+
+sort.plan = _planner("sort")  # type: ignore[attr-defined]  # `km.sort.plan` is the public name
+argsort.plan = _planner("argsort")  # type: ignore[attr-defined]  # likewise
+sort_by_key.plan = _by_key_planner  # type: ignore[attr-defined]  # likewise

@@ -1,0 +1,183 @@
+"""From the arguments of a sort to a bound call: checks, the order, outputs.
+
+The public functions are in `sort.py`, what the processor does in `sort_host.py`.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
+
+from kernelmill.algorithms.arguments import arguments_of, backend_of, outputs_of, rules_of
+from kernelmill.algorithms.moves import moved
+from kernelmill.algorithms.sort_cuda import bind_cuda_sort
+from kernelmill.algorithms.sort_host import HostSort, bind_sort
+from kernelmill.compiler.op import as_op, specialize
+from kernelmill.dtypes import DType, StructType, TupleType, bool_, int64, promotion, storage
+from kernelmill.errors import ArgumentError, DTypeError, ShapeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kernelmill.algorithms.arguments import Argument
+    from kernelmill.algorithms.moves import Moved
+    from kernelmill.algorithms.plan import Bound
+    from kernelmill.compiler.op import Op, Specialized
+
+__all__ = [
+    "Algorithm",
+    "SortRequest",
+    "axis_of",
+    "check_order",
+    "comparing",
+    "element_of",
+    "name_types",
+    "prepare_sort",
+]
+
+Algorithm: TypeAlias = Literal["auto", "radix", "merge"]
+_LARGEST_VALUE: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class SortRequest:
+    """What is asked for, apart from the arrays; `name` is that of the function."""
+
+    name: Literal["sort", "argsort", "sort_by_key"]
+    comparator: Op | Callable[..., Any] | None = None
+    descending: bool = False
+    stable: bool = True
+    bits: tuple[int, int] | None = None
+    algorithm: Algorithm = "auto"
+    axis: int = -1
+
+    @property
+    def first(self) -> str:
+        """The name of the argument that is sorted."""
+        return "keys" if self.name == "sort_by_key" else "x"
+
+
+# ----------------------------------------------------------------------------- checks
+
+
+def element_of(given: Argument) -> DType | StructType:
+    """Return the type of an array's elements."""
+    assert isinstance(given.type, (DType, StructType))
+    return given.type
+
+
+def axis_of(shape: tuple[int, ...], axis: int, name: str) -> int:
+    """Return an axis from 0 on; raises ShapeError where there is none."""
+    rank, found = len(shape), operator.index(axis)
+    if not rank:
+        raise ShapeError(f"`{name}` has no dimension; expected: at least one")
+    if not -rank <= found < rank:
+        raise ShapeError(f"`axis` is {found}; `{name}` has {rank} dimensions")
+    return found % rank
+
+
+def comparing(comparator: Any, types: tuple[Any, Any], rules: Any) -> Specialized:
+    """Return a comparator for elements of two types; raises DTypeError if it returns no bool."""
+    op = as_op(comparator, name="comparator")
+    with promotion(rules):
+        found = specialize(op, types)
+    if isinstance(storage(found.result), TupleType) or storage(found.result) != bool_:
+        raise DTypeError(f"{op.name} returns {found.result}; a comparator returns a bool")
+    return found
+
+
+def check_order(type_: DType | StructType, name: str) -> None:
+    """Refuse elements that have no order of their own."""
+    if not isinstance(type_, DType):
+        raise DTypeError(
+            f"`{name}` has elements of {type_}, which have no order",
+            hint="pass `key=` or `comparator=`",
+        )
+
+
+def _check_options(request: SortRequest, type_: DType | StructType) -> None:
+    if request.algorithm not in get_args(Algorithm):
+        raise ArgumentError(
+            f"`algorithm` is {request.algorithm!r}; expected: 'auto', 'radix' or 'merge'"
+        )
+    if request.comparator is None:
+        check_order(type_, request.first)
+    elif request.algorithm == "radix":
+        raise ArgumentError(
+            "`algorithm` is 'radix', which compares nothing, and there is a comparator",
+            hint="leave out one of them",
+        )
+    if request.bits is None:
+        return
+    if request.comparator is not None or request.algorithm == "merge":
+        raise ArgumentError("`bits` are those of a radix sort, which takes no comparator")
+    low, high = (operator.index(b) for b in request.bits)
+    width = 8 * type_.itemsize
+    if not 0 <= low <= high <= width:
+        raise ArgumentError(
+            f"`bits` are ({low}, {high}); the limits are 0 and {width}, and the first comes first"
+        )
+
+
+def name_types(name: str, count: int) -> list[str]:
+    """Return how errors call values that come beside keys."""
+    if name != "sort_by_key":
+        return ["x"]
+    return ["keys", *(["values"] if count == 1 else [f"values[{i}]" for i in range(count)])]
+
+
+def _check_values(keys: Argument, values: Sequence[Argument]) -> None:
+    for a in values:
+        if a.view.shape != keys.view.shape:
+            raise ShapeError(
+                f"`{a.name}` has shape {a.view.shape}, `keys` has {keys.view.shape}; "
+                "there is a value for each key"
+            )
+        if element_of(a).itemsize > _LARGEST_VALUE:
+            raise DTypeError(
+                f"`{a.name}` has elements of {element_of(a).itemsize} bytes; the limit is "
+                f"{_LARGEST_VALUE}",
+                hint="sort places with `km.argsort`, and take the values by them",
+            )
+
+
+# ----------------------------------------------------------------------------- the call
+
+
+def prepare_sort(request: SortRequest, inputs: tuple[Any, ...], out: Any) -> Bound:
+    """Check the arguments of a call, what is sorted and then values, and bind them."""
+    call = moved(inputs, out, request.first)
+    names = name_types(request.name, len(inputs) - 1)
+    given = [
+        replace(a, name=n)
+        for a, n in zip(arguments_of(call.inputs, request.first), names, strict=True)
+    ]
+    keys, values = given[0], given[1:]
+    backend = backend_of(given, "sort")
+    axis = axis_of(keys.view.shape, request.axis, keys.name)
+    type_ = element_of(keys)
+    _check_options(request, type_)
+    _check_values(keys, values)
+    compare = None
+    if request.comparator is not None:
+        compare = comparing(request.comparator, (type_, type_), rules_of(given))
+    wanted = (int64,) if request.name == "argsort" else tuple(element_of(a) for a in given)
+    outputs, result = outputs_of(call.out, wanted, keys.view.shape, given, exact=True)
+    for output, expected in zip(outputs, wanted, strict=True):
+        if output.view.dtype != expected:
+            raise DTypeError(
+                f"`{output.name}` has elements of {output.view.dtype}; they are {expected} here"
+            )
+    work = HostSort(request, keys, tuple(values), tuple(outputs), axis, compare, backend)
+    bind = bind_sort if backend.target == "host" else bind_cuda_sort
+    bound = replace(bind(work), result=result)
+    if call.returns:
+        return replace(bound, finish=partial(_returned, bound.finish, call))
+    return bound
+
+
+def _returned(finish: Callable[[Any], Any] | None, call: Moved, result: Any) -> Any:
+    """Return results to the host, when all that follows the first launch is done."""
+    return call.back(finish(result) if finish else result)

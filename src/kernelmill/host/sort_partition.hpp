@@ -1,0 +1,107 @@
+// sort_partition.hpp - splits numbers around one of them, side by side: what is smaller to the front, the rest behind.
+//
+//   km::split_numbers<T>::run(call)    operands: elements; the split ones, the number of smaller ones (one i64)
+//
+// Both are contiguous; the pivot lies in the captured scalars.  Nothing is sorted here.
+#pragma once
+#include "sort_keys.hpp"
+
+namespace km {
+
+template <class T> struct split_numbers {
+  static constexpr i64 most_ranges = 64, part = 4096;
+
+  static KM_HOT i64 count(const T* x, i64 n, T pivot) {
+    i64 total = 0;
+    for (i64 at = 0; at < n; at += part) {
+      const i64 end = smaller(at + part, n);
+      u32 few = 0;
+      for (i64 i = at; i < end; i++) few += x[i] < pivot;
+      total += few;
+    }
+    return total;
+  }
+#if defined(__AVX512F__) && defined(__AVX512DQ__)
+  typedef T vector __attribute__((vector_size(64)));
+  static constexpr i64 width = 64 / (i64)sizeof(T);
+  // Puts the elements of a mask side by side.  Packing in a register and storing all of it is quicker than a store that
+  // packs, on some processors many times; what it writes too much must lie before `end`.
+  static KM_INL void pack(vector v, u32 mask, T*& to, const T* end) {
+    vector packed;
+    if constexpr (sizeof(T) == 4) {
+      typedef int lane __attribute__((vector_size(64)));
+      packed = (vector)__builtin_ia32_compresssi512_mask((lane)v, lane{}, (u16)mask);
+    } else {
+      typedef long long lane __attribute__((vector_size(64)));
+      packed = (vector)__builtin_ia32_compressdi512_mask((lane)v, lane{}, (u8)mask);
+    }
+    const i64 taken = __builtin_popcount(mask);
+    if (KM_LIKELY(to + width <= end))
+      __builtin_memcpy(to, &packed, 64);
+    else
+      for (i64 i = 0; i < taken; i++) to[i] = packed[i];
+    to += taken;
+  }
+  static KM_INL u32 below(vector v, vector limit) {
+    if constexpr (sizeof(T) == 4) {
+      typedef int lane __attribute__((vector_size(64)));
+      return (u16)__builtin_ia32_cvtd2mask512((lane)(v < limit));
+    } else {
+      typedef long long lane __attribute__((vector_size(64)));
+      return (u8)__builtin_ia32_cvtq2mask512((lane)(v < limit));
+    }
+  }
+#endif
+  static KM_HOT void move(const T* x, i64 n, T pivot, T* left, T* right, i64 lefts) {
+    i64 i = 0;
+#if defined(__AVX512F__) && defined(__AVX512DQ__)
+    const vector limit = vector{} + pivot;
+    const T *left_end = left + lefts, *right_end = right + (n - lefts);
+    for (; i + width <= n; i += width) {
+      vector v;
+      __builtin_memcpy(&v, x + i, 64);
+      const u32 mask = below(v, limit);
+      pack(v, mask, left, left_end);
+      pack(v, mask ^ ((1u << width) - 1), right, right_end);
+    }
+#else
+    (void)lefts;
+#endif
+    for (; i < n; i++) {
+      const T value = x[i];
+      const i64 before = value < pivot;
+      *(before ? left : right) = value;
+      left += before;
+      right += before ^ 1;
+    }
+  }
+  static KM_COLD void run(const Call* call) {
+    const i64 n = call->shape[0];
+    const T* x = (const T*)call->operands[0].data;
+    T* to = (T*)call->operands[1].data;
+    const T pivot = element<T>::load((const char*)call->captures);
+    const i64 ranges = clamp((i64)call->threads, 1, most_ranges);
+    i64 found[most_ranges], total = 0;
+    auto first = [&](i64 low, i64 high) {
+      for (i64 r = low; r < high; r++) {
+        const i64 begin = n * r / ranges;
+        found[r] = count(x + begin, n * (r + 1) / ranges - begin, pivot);
+      }
+    };
+    for_tasks(call, ranges, first);
+    for (i64 r = 0; r < ranges; r++) total += found[r];
+    auto second = [&](i64 low, i64 high) {
+      for (i64 r = low; r < high; r++) {
+        const i64 begin = n * r / ranges;
+        i64 before = 0;
+        for (i64 q = 0; q < r; q++) before += found[q];
+        move(x + begin, n * (r + 1) / ranges - begin, pivot, to + before, to + total + begin - before,
+             found[r]);
+      }
+    };
+    for_tasks(call, ranges, second);
+    *(i64*)call->operands[2].data = total;
+  }
+};
+
+}  // namespace km
