@@ -12,6 +12,7 @@ import sys
 import sysconfig
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -323,17 +324,48 @@ def test_kept_code_is_only_read_where_nobody_else_can_write(tmp_path):
     hub.get_local_kernel(root)
     folder = get_config().cache_dir / finder.CODE
     kept = sorted(folder.iterdir())
-    assert len(kept) == 3
-    for place in kept:  # torn or overwritten: compiled again
-        place.write_bytes(place.read_bytes()[:-1])
+    assert len(kept) == 1  # all modules that were imported
+    whole = kept[0].read_bytes()
+    kept[0].write_bytes(whole[:-1])  # torn or overwritten: compiled again
     forget_all()
     assert hub.get_local_kernel(root).twice(1) == 2
+    assert kept[0].read_bytes() == whole
     folder.chmod(0o777)
-    assert finder._read_own(kept[0]) is None
+    assert finder._read_own(str(kept[0])) is None
     folder.chmod(0o500)
     forget_all()
     if os.getuid():
         assert hub.get_local_kernel(root).twice(1) == 2
+
+
+def test_a_kernel_is_compiled_once_and_other_bytes_of_it_anew(tmp_path, monkeypatch):
+    from kernelmill.config import get_config
+
+    files = {"__init__.py": "from . import a", "a.py": "x = 1", "late.py": "y = 2"}
+    root = write_project(tmp_path / "p", files=files)
+    made = []
+    monkeypatch.setattr(
+        finder, "_compiled", lambda text, path: made.append(path) or compile(text, path, "exec")
+    )
+
+    def names():
+        found = [Path(path).name for path in made]
+        made.clear()
+        return found
+
+    kernel = hub.get_local_kernel(root)
+    assert names() == ["__init__.py", "a.py"]
+    importlib.import_module(f"{kernel.__name__}.late")
+    assert names() == ["late.py"]
+    assert len(list((get_config().cache_dir / finder.CODE).iterdir())) == 2
+    forget_all()
+    again = hub.get_local_kernel(root)
+    assert importlib.import_module(f"{again.__name__}.late").y == 2
+    assert (again.a.x, names()) == (1, [])
+    forget_all()
+    write_project(root, files={**files, "a.py": "x = 3"})
+    assert hub.get_local_kernel(root).a.x == 3
+    assert "a.py" in names()
 
 
 def forget_all():

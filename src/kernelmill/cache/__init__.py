@@ -1,21 +1,31 @@
 """Compiled bundles by the digest of everything that made them; no compiler is run here.
 
-`Bundle` is also the form of saved plans and exported packages: one writer, one reader.
+`Bundle` is also the form of saved plans and exported packages: one writer, one reader. The modules
+below are imported when a name of theirs is first asked for: those who want a key need no bundles.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
-from kernelmill.cache.bundle import Attribute, Bundle, EntryPoint, Image, read_bundle, write_bundle
-from kernelmill.cache.disk import Cache, CacheInfo
-from kernelmill.cache.key import digest
-from kernelmill.cache.store import Removed
 from kernelmill.config import get_config
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from kernelmill.cache.bundle import (
+        Attribute,
+        Bundle,
+        EntryPoint,
+        Image,
+        read_bundle,
+        write_bundle,
+    )
+    from kernelmill.cache.disk import Cache, CacheInfo
+    from kernelmill.cache.key import digest
+    from kernelmill.cache.store import Removed
 
 __all__ = [
     "Attribute",
@@ -34,6 +44,26 @@ __all__ = [
 ]
 
 _LOCK_SPARE = 60.0  # seconds that a build may take beside its compiler
+_LATE: Final = {
+    "Attribute": "bundle",
+    "Bundle": "bundle",
+    "Cache": "disk",
+    "CacheInfo": "disk",
+    "EntryPoint": "bundle",
+    "Image": "bundle",
+    "Removed": "store",
+    "digest": "key",
+    "read_bundle": "bundle",
+    "write_bundle": "bundle",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_LATE[name]}"), name)
+    globals()[name] = value
+    return value
 
 
 def default_cache() -> Cache:
@@ -57,6 +87,8 @@ def default_cache() -> Cache:
 
 @lru_cache(maxsize=16)
 def _cache(root: Path, max_bytes: int, lock_timeout: float) -> Cache:
+    from kernelmill.cache.disk import Cache  # noqa: PLC0415 - as above
+
     return Cache(root, max_bytes, lock_timeout=lock_timeout)
 
 

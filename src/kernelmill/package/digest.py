@@ -7,7 +7,6 @@ files, each path and each digest preceded by its length, so that no two sets of 
 
 from __future__ import annotations
 
-import base64
 import binascii
 import hashlib
 import os
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from kernelmill.errors import IntegrityError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 __all__ = [
     "ALGORITHMS",
@@ -39,7 +38,7 @@ ALGORITHMS: Final = ("sha256", "sha512")
 # The digest stands in the first of these, and the second signs the first.
 UNDIGESTED: Final = frozenset({"metadata.json", "metadata.json.sigstore"})
 _SHOWN: Final = 12
-_CHUNK: Final = 1 << 20
+_CHUNK: Final = 1 << 17  # what a processor keeps near
 _SMALL: Final = 1 << 16
 _THREADED_BYTES: Final = 8 << 20
 _MAX_PATH: Final = 1024
@@ -98,7 +97,7 @@ class Digest:
 
     def hexadecimal(self) -> dict[str, str]:
         """Return path → hexadecimal digest."""
-        return {path: base64.b64decode(text).hex() for path, text in self.files.items()}
+        return {path: binascii.a2b_base64(text).hex() for path, text in self.files.items()}
 
     def to_json(self) -> dict[str, object]:
         """Return what stands under `digest` in metadata.json."""
@@ -139,6 +138,8 @@ class Digest:
             raise IntegrityError(
                 f"a {found.algorithm} digest cannot be compared with a {self.algorithm} one"
             )
+        if self.files == found.files:
+            return ()
         paths = sorted({*self.files, *found.files})
         made = (_violation(path, self.files.get(path), found.files.get(path)) for path in paths)
         return tuple(violation for violation in made if violation is not None)
@@ -147,8 +148,8 @@ class Digest:
 def _check_entry(place: str, path: str, text: object, size: int) -> None:
     safe_path(path)
     try:
-        found = len(base64.b64decode(str(text), validate=True))
-    except binascii.Error:
+        found = len(binascii.a2b_base64(str(text), strict_mode=True))
+    except ValueError:  # binascii.Error, and what is not ASCII
         found = -1
     if found != size:
         raise IntegrityError(
@@ -219,55 +220,69 @@ def variant_files(directory: Path) -> list[str]:
     OSError
         A directory cannot be read.
     """
-    return sorted(_walk(directory, "", _border(directory)), key=os.fsencode)
+    return [path for path, _ in _places(directory)]
 
 
-def _border(directory: Path) -> str:
+def _places(directory: Path | str) -> list[tuple[str, str]]:
+    """Return the files of a variant, sorted: each path, and where its bytes lie.
+
+    That is the file behind a link, so that whoever reads it need not follow the link once more.
+    """
+    real = os.path.realpath(directory)
+    found = list(_walk(os.fspath(directory), real, "", _border(real)))
+    found.sort(key=_by_path)
+    return found
+
+
+def _by_path(row: tuple[str, str]) -> bytes:
+    return os.fsencode(row[0])
+
+
+def _border(real: str) -> str:
     """Return the folder that links may not leave: the repository's in the Hub's cache."""
-    place = Path(os.path.realpath(directory))
-    for parent in place.parents:
-        if parent.name == "snapshots":
-            return str(parent.parent)
-    return str(place)
+    before, found, _ = real.rpartition("/snapshots/")
+    return (before or "/") if found else real
 
 
-def _walk(directory: Path, prefix: str, border: str) -> Iterator[str]:
-    base = os.path.realpath(directory)
+def _walk(directory: str, real: str, prefix: str, border: str) -> Iterator[tuple[str, str]]:
+    inside = f"{'../' * real.count(os.sep, len(border))}blobs/"  # as the cache writes its links
     with os.scandir(directory) as entries:
         for entry in entries:
-            path = prefix + entry.name
+            name = entry.name
+            path = prefix + name
             if not path.isprintable() and path != os.fsencode(path).decode(errors="replace"):
                 raise IntegrityError(f"the name {path!r} in {directory} is not UTF-8")
-            if entry.name == "__pycache__" or entry.name.endswith(".pyc") or path in UNDIGESTED:
+            if name == "__pycache__" or name.endswith(".pyc") or path in UNDIGESTED:
                 continue
             if entry.is_dir(follow_symlinks=False):
-                yield from _walk(directory / entry.name, f"{path}/", border)
-                continue
-            _check_file(entry, path, border, base)
-            yield path
+                yield from _walk(entry.path, f"{real}{os.sep}{name}", f"{path}/", border)
+            else:
+                yield path, _checked(entry, path, border, inside)
 
 
-def _check_file(entry: os.DirEntry[str], path: str, border: str, base: str) -> None:
+def _checked(entry: os.DirEntry[str], path: str, border: str, inside: str) -> str:
+    """Return where the bytes of an entry lie, after it is clear that they may lie there."""
     if not entry.is_symlink():
-        if not stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode):
+        if not entry.is_file(follow_symlinks=False):
             raise IntegrityError(f"{path} is neither a file nor a directory")
-        return
-    if _is_blob(entry, border, base):
-        return
+        return entry.path
+    link = os.readlink(entry.path)  # noqa: PTH115 - quick
+    name = link[len(inside) :]
+    if link.startswith(inside) and "/" not in name:
+        target = f"{border}/blobs/{name}"
+        if _is_regular(target):  # straight to a file in `blobs`
+            return target
     target = os.path.realpath(entry.path)
     if os.path.commonpath([border, target]) != border:
         raise IntegrityError(f"{path} is a link out of its repository, to {target}")
     if not os.path.isfile(target):  # noqa: PTH113 - a string, and one call
         raise IntegrityError(f"{path} is a link to {target}, which is not a file")
+    return target
 
 
-def _is_blob(entry: os.DirEntry[str], border: str, base: str) -> bool:
-    """Return whether a link leads straight to a file in `blobs`, as the cache makes them."""
-    target = os.path.normpath(os.path.join(base, os.readlink(entry.path)))  # noqa: PTH115, PTH118
-    if os.path.dirname(target) != f"{border}/blobs":  # noqa: PTH120
-        return False
+def _is_regular(place: str) -> bool:
     try:
-        return stat.S_ISREG(os.lstat(target).st_mode)
+        return stat.S_ISREG(os.lstat(place).st_mode)
     except OSError:
         return False
 
@@ -277,14 +292,16 @@ def _is_blob(entry: os.DirEntry[str], border: str, base: str) -> bool:
 
 def file_hash(path: Path | str, algorithm: str = "sha256") -> bytes:
     """Return the digest of a file's bytes."""
-    with open(path, "rb", buffering=0) as stream:  # noqa: PTH123 - strings come here too
-        made = hashlib.new(algorithm, stream.read(_SMALL))
-        more = stream.read(1)
-        if more:  # not for most files: a buffer of this size costs more than they do
-            made.update(more)
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        first = os.read(handle, _SMALL)
+        made = hashlib.new(algorithm, first)
+        if len(first) == _SMALL:  # else that was all: a larger buffer costs more than most files
             view = memoryview(bytearray(_CHUNK))
-            while size := stream.readinto(view):
+            while size := os.readv(handle, [view]):
                 made.update(view[:size])
+    finally:
+        os.close(handle)
     return made.digest()
 
 
@@ -323,20 +340,17 @@ def hash_variant(directory: Path | str, algorithm: str = "sha256") -> Digest:
     OSError
         A file cannot be read.
     """
-    root = Path(directory)
-    paths = variant_files(root)
-    places = [os.path.join(root, path) for path in paths]  # noqa: PTH118 - quicker, once a file
-    made = _hash_all(places, algorithm)
-    texts = (base64.b64encode(digest).decode() for digest in made)
-    return Digest(algorithm, dict(zip(paths, texts, strict=True)))
+    found = _places(directory)
+    made = _hash_all([place for _, place in found], algorithm)
+    texts = (binascii.b2a_base64(digest, newline=False).decode() for digest in made)
+    return Digest(algorithm, dict(zip([path for path, _ in found], texts, strict=True)))
 
 
-def _hash_all(places: Iterable[str], algorithm: str) -> list[bytes]:
-    names = list(places)
-    if len(names) > 1 and sum(map(os.path.getsize, names)) > _THREADED_BYTES:
+def _hash_all(places: Sequence[str], algorithm: str) -> list[bytes]:
+    if len(places) > 1 and sum(map(os.path.getsize, places)) > _THREADED_BYTES:
         with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-            return list(pool.map(lambda name: file_hash(name, algorithm), names))
-    return [file_hash(name, algorithm) for name in names]
+            return list(pool.map(lambda place: file_hash(place, algorithm), places))
+    return [file_hash(place, algorithm) for place in places]
 
 
 def check_variant(directory: Path | str, expected: Digest) -> Digest:

@@ -7,6 +7,7 @@ that have the digest, and compiled Python code (`*.pyc`) beside it is never read
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import marshal
 import os
@@ -22,19 +23,19 @@ from importlib.machinery import (
     SourceFileLoader,
 )
 from importlib.util import MAGIC_NUMBER, spec_from_file_location
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kernelmill.config import get_config
 from kernelmill.errors import IntegrityError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping, Sequence
     from types import CodeType, ModuleType
 
-__all__ = ["Tree", "forget", "install"]
+__all__ = ["Tree", "forget", "install", "packed"]
 
-# Code that was compiled from a source is kept by the digest of that source.
+# Code that was compiled from sources is kept by the digests of these.
 CODE: Final = "kernel-code-2"
 _SUFFIXES: Final = (*EXTENSION_SUFFIXES,)
 
@@ -45,6 +46,8 @@ class Tree:
 
     Parameters
     ----------
+    name
+        The module's.
     directory
         The package's directory: the one with `__init__.py`.
     prefix
@@ -55,7 +58,8 @@ class Tree:
         Relative path in the variant → hexadecimal digest.
     """
 
-    directory: Path
+    name: str
+    directory: str
     prefix: str
     algorithm: str
     files: Mapping[str, str]
@@ -68,7 +72,7 @@ class Tree:
         for name in names if stem else names[:1]:
             digest = self.files.get(self.prefix + name)
             if digest is not None:
-                return os.path.join(self.directory, name), digest  # noqa: PTH118 - once an import
+                return f"{self.directory}{os.sep}{name}", digest
         return None
 
     def holds(self, module: str) -> bool:
@@ -80,42 +84,97 @@ class Tree:
 class _Source(SourceFileLoader):
     """Compiles a source from the bytes that have the promised digest."""
 
-    def __init__(self, name: str, path: str, algorithm: str, digest: str) -> None:
+    def __init__(self, name: str, path: str, tree: Tree, digest: str) -> None:
         super().__init__(name, path)
-        self._algorithm = algorithm
+        self._tree = tree
         self._digest = digest
 
     def get_code(self, fullname: str) -> CodeType:
-        """Return the code of the module; the file is read and hashed once more."""
+        """Return the code of the module: what was compiled from such bytes before, or anew.
+
+        The file is read again only to compile it, and hashed once more then.
+        """
         path = self.get_filename(fullname)
+        pack = _finder.packs.get(self._tree.name)
+        kept = pack.codes.get((path, self._digest)) if pack is not None else None
+        if kept is not None:
+            return kept
         source = self.get_data(path)
-        found = hashlib.new(self._algorithm, source).hexdigest()
+        found = hashlib.new(self._tree.algorithm, source).hexdigest()
         if found != self._digest:
             raise IntegrityError(
                 f"{path} was changed after it was verified: expected {self._digest}, found {found}",
                 hint="download the kernel again",
             )
-        return _code(source, path, found)
+        if pack is None:
+            return _code(source, path, found)
+        pack.grown = True
+        code = pack.codes[path, found] = _compiled(source, path)
+        return code
+
+
+def _compiled(source: bytes, path: str) -> CodeType:
+    return compile(source, path, "exec", dont_inherit=True)
 
 
 def _code(source: bytes, path: str, digest: str) -> CodeType:
     """Return the compiled source, kept by its digest, its path and the interpreter's version."""
-    key = hashlib.sha256(MAGIC_NUMBER + os.fsencode(path) + b"\0" + digest.encode()).hexdigest()
-    place = get_config().cache_dir / CODE / key
+    place = _place(path, digest)
     kept = _read_own(place)
     if kept is not None:
         made: CodeType = marshal.loads(kept)  # noqa: S302 - only this user can write the file
         return made
-    code = compile(source, path, "exec", dont_inherit=True)
+    code = _compiled(source, path)
     _keep(place, marshal.dumps(code))
     return code
 
 
-def _read_own(place: Path) -> bytes | None:
+def _place(path: str, digest: str) -> str:
+    """Return where code is kept that was compiled here from a source, or from a whole kernel's."""
+    key = hashlib.sha256(MAGIC_NUMBER + os.fsencode(path) + b"\0" + digest.encode()).hexdigest()
+    return f"{get_config().cache_dir}{os.sep}{CODE}{os.sep}{key}"
+
+
+@dataclass(slots=True)
+class _Pack:
+    """The code of the modules that a kernel imports while it is loaded, kept in one file.
+
+    `codes` goes by path and by the digest of the source, so that no other source's is taken.
+    """
+
+    place: str
+    codes: dict[tuple[str, str], CodeType]
+    grown: bool = False
+
+
+@contextlib.contextmanager
+def packed(tree: Tree, root: str) -> Iterator[None]:
+    """Take the code of a kernel's modules from one file while it is imported, and keep it so.
+
+    Parameters
+    ----------
+    tree
+        Its verified files, installed.
+    root
+        The digest over them.
+    """
+    place = _place(f"{tree.directory}{os.sep}", root)
+    kept = _read_own(place)
+    codes = marshal.loads(kept) if kept is not None else {}  # noqa: S302 - as above
+    pack = _finder.packs[tree.name] = _Pack(place, codes)
+    try:
+        yield
+    finally:
+        del _finder.packs[tree.name]
+    if pack.grown:
+        _keep(place, marshal.dumps(pack.codes))
+
+
+def _read_own(place: str) -> memoryview | None:
     """Read a file of ours, if neither it nor its directory can be written by anybody else."""
     try:
-        folder = os.stat(place.parent)  # noqa: PTH116 - quick
-        with open(place, "rb") as stream:  # noqa: PTH123
+        folder = os.stat(os.path.dirname(place))  # noqa: PTH116, PTH120 - quick
+        with open(place, "rb", buffering=0) as stream:  # noqa: PTH123
             found = os.fstat(stream.fileno())
             mine = found.st_uid == folder.st_uid == os.getuid()
             if not mine or (found.st_mode | folder.st_mode) & 0o022:
@@ -124,16 +183,17 @@ def _read_own(place: Path) -> bytes | None:
     except OSError:
         return None
     # Nobody else can write here, so the sum is only for what a crash has left.
-    body = sealed[4:]
+    body = memoryview(sealed)[4:]
     return body if zlib.crc32(body).to_bytes(4, "big") == sealed[:4] else None
 
 
-def _keep(place: Path, body: bytes) -> None:
+def _keep(place: str, body: bytes) -> None:
     """Keep compiled code; a disk that is full or read-only only costs the next compilation."""
     temporary = ""
     try:
-        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=place.parent)
+        folder = Path(place).parent
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=folder)
         with os.fdopen(handle, "wb") as stream:
             stream.write(zlib.crc32(body).to_bytes(4, "big") + body)
         os.replace(temporary, place)  # noqa: PTH105
@@ -147,6 +207,7 @@ class _Finder(MetaPathFinder):
 
     def __init__(self) -> None:
         self.trees: dict[str, Tree] = {}
+        self.packs: dict[str, _Pack] = {}
 
     def find_spec(
         self,
@@ -170,12 +231,22 @@ class _Finder(MetaPathFinder):
             )
         place, digest = located
         if place.endswith(".py"):
-            loader = _Source(fullname, place, tree.algorithm, digest)
-            folder = [os.path.dirname(place)] if place.endswith("__init__.py") else None  # noqa: PTH120
-            return spec_from_file_location(
-                fullname, place, loader=loader, submodule_search_locations=folder
-            )
+            loader = _Source(fullname, place, tree, digest)
+            return _spec(fullname, place, loader)
         return spec_from_file_location(fullname, place, loader=ExtensionFileLoader(fullname, place))
+
+
+def _spec(fullname: str, place: str, loader: _Source) -> ModuleSpec | None:
+    folder, _, file = place.rpartition(os.sep)
+    spec = spec_from_file_location(
+        fullname,
+        place,
+        loader=loader,
+        submodule_search_locations=[folder] if file == "__init__.py" else None,
+    )
+    if spec is not None and not sys.pycache_prefix:  # what Python would work out slowly
+        spec.cached = f"{folder}/__pycache__/{file[:-3]}.{sys.implementation.cache_tag}.pyc"
+    return spec
 
 
 def _namespace(fullname: str, tree: Tree, rest: str) -> ModuleSpec:
@@ -188,11 +259,11 @@ def _namespace(fullname: str, tree: Tree, rest: str) -> ModuleSpec:
 _finder: Final = _Finder()
 
 
-def install(name: str, tree: Tree) -> None:
-    """Let `import name` and all below it come from a tree."""
+def install(tree: Tree) -> None:
+    """Let the import of a tree's name and of all below it come from the tree."""
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
-    _finder.trees[name] = tree
+    _finder.trees[tree.name] = tree
 
 
 def forget(name: str) -> None:

@@ -147,9 +147,9 @@ def read_candidate(
 
 
 def _read_metadata(place: Path) -> bytes:
-    path = place / FILE
+    path = f"{place}/{FILE}"
     try:
-        with path.open("rb") as stream:
+        with open(path, "rb", buffering=0) as stream:  # noqa: PTH123 - quick
             raw = stream.read(_MOST_METADATA + 1)
     except (FileNotFoundError, NotADirectoryError):
         raise PackageError(
@@ -306,11 +306,11 @@ def _has_operators(space: str) -> bool:
 
 
 def _import(variant: Candidate, name: str, needs: Mapping[str, ModuleType]) -> ModuleType:
-    tree = _tree(variant)
-    finder.install(name, tree)
+    tree = _tree(variant, name)
+    finder.install(tree)
     said = f"the kernel {variant.metadata.name} ({variant.directory})"
     try:
-        with loading_with(needs), _watch.over(said):
+        with loading_with(needs), _watch.over(said), finder.packed(tree, variant.digest.root()):
             return importlib.import_module(name)
     except SystemExit as error:
         finder.forget(name)
@@ -328,7 +328,7 @@ def _import(variant: Candidate, name: str, needs: Mapping[str, ModuleType]) -> M
         raise
 
 
-def _tree(variant: Candidate) -> finder.Tree:
+def _tree(variant: Candidate, name: str) -> finder.Tree:
     files = variant.digest.hexadecimal()
     legacy = f"{variant.metadata.python_name}/"
     prefix = "" if "__init__.py" in files else legacy
@@ -336,7 +336,8 @@ def _tree(variant: Candidate) -> finder.Tree:
         raise KernelImportError(
             f"{variant.directory} has neither __init__.py nor {legacy}__init__.py"
         )
-    return finder.Tree(variant.directory / prefix, prefix, variant.digest.algorithm, files)
+    directory = str(variant.directory / prefix)
+    return finder.Tree(name, directory, prefix, variant.digest.algorithm, files)
 
 
 class _Watch:

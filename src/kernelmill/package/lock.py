@@ -176,8 +176,8 @@ class LockedKernel:
         sums = {**found.hexadecimal(), "metadata.json": hashlib.sha256(metadata).hexdigest()}
         expected = {path: file.sha256 for path, file in locked.files.items()}
         expected.pop("metadata.json.sigstore", None)  # it signs metadata.json, and is checked so
-        lines = list(_deviations(expected, sums))
-        if lines:
+        if sums != expected:
+            lines = list(_deviations(expected, sums))
             more = [f"  ... and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
             raise LockError(
                 "\n".join(

@@ -8,7 +8,6 @@ directory counts only for code without a file, such as an interactive session.
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from kernelmill.package.lock_hf import HfLock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from importlib.metadata import Distribution
     from types import FrameType
 
 __all__ = ["Caller", "FoundLock", "caller", "find_lock", "parse_lock", "read_any_lock"]
@@ -138,9 +138,13 @@ def _parse(text: str | bytes, place: str) -> Lock | HfLock:
 @functools.lru_cache(maxsize=64)
 def _names(package: str) -> tuple[str, ...]:
     """Return the distributions that a top-level package came from; reads all metadata, so once."""
-    return tuple(dict.fromkeys(importlib.metadata.packages_distributions().get(package, ())))
+    from importlib.metadata import packages_distributions  # noqa: PLC0415 - slow to import
+
+    return tuple(dict.fromkeys(packages_distributions().get(package, ())))
 
 
-def _distributions(package: str) -> Iterator[importlib.metadata.Distribution]:
+def _distributions(package: str) -> Iterator[Distribution]:
+    from importlib.metadata import distribution  # noqa: PLC0415 - slow to import
+
     for name in _names(package):
-        yield importlib.metadata.distribution(name)
+        yield distribution(name)

@@ -286,6 +286,9 @@ class Shelves:
         self._note_source(located)
         sources: Iterable[Registry] = () if self.offline else _Lazy(self, located.settings)
         self._fetch_all(located, files, sources)
+        return self._place(located)
+
+    def _place(self, located: Located) -> Path:
         snapshot = self.cache.snapshot(located.repo_id, located.commit)
         return snapshot / "build" / located.variant
 
@@ -334,12 +337,7 @@ class Shelves:
             A signature is wanted and not there, or not over these bytes.
         """
         rule = self.rule(located.settings, located.repo_id, located.commit)
-        directory = self.download(located)
-        origin = Origin(located.settings.url, located.repo_id, located.commit)
-        checks = None
-        if rule.level == _SIGNED:
-            checks = functools.partial(check_signature, located.repo_id, rule, directory)
-        found = read_candidate(directory, origin=origin, before_parsing=checks)
+        found = _read(located, rule, self.download(located))
         return found, functools.partial(self._verify, located, rule)
 
     def _verify(self, located: Located, rule: Rule, found: Candidate) -> None:
@@ -412,14 +410,14 @@ class Shelves:
             return self.load_local(override)
         kernel = lock.find(repo_id)
         located = self.locate_locked(kernel)
-        found, _ = self.candidate(located)
-        digest = found.digest
-        if digest.algorithm != "sha256":
-            digest = hash_variant(found.directory)
-        # The lock has the sha256 of every file of the commit, which says more than blob ids do.
-        kernel.verify(located.variant, digest, found.raw)
         rule = self.rule(located.settings, kernel.repo_id, kernel.commit)
-        verify_digest(found, required=rule.level > 1)
+        place = self._place(located)
+        try:
+            found = _as_locked(located, rule, kernel, place)
+        except PackageError:  # not there, or not whole: what is missing is fetched, or said
+            found = _as_locked(located, rule, kernel, self.download(located))
+        else:
+            self._note_source(located)
         check_python(found.metadata)
         if self.check_arch:
             check_arch(found.metadata)
@@ -449,6 +447,27 @@ class _Lazy:
     def __iter__(self) -> Iterator[Registry]:
         yield self.shelves.open(self.settings)
         yield from open_mirrors(self.settings)
+
+
+def _read(located: Located, rule: Rule, directory: Path) -> Candidate:
+    """Read and hash a variant in the cache; its signature before, where the rule wants one."""
+    origin = Origin(located.settings.url, located.repo_id, located.commit)
+    checks = None
+    if rule.level == _SIGNED:
+        checks = functools.partial(check_signature, located.repo_id, rule, directory)
+    return read_candidate(directory, origin=origin, before_parsing=checks)
+
+
+def _as_locked(located: Located, rule: Rule, kernel: LockedKernel, directory: Path) -> Candidate:
+    """Return a variant in the cache, every file of it compared with the lock."""
+    found = _read(located, rule, directory)
+    digest = found.digest
+    if digest.algorithm != "sha256":
+        digest = hash_variant(directory)
+    # The lock has the sha256 of every file of the commit, which says more than blob ids do.
+    kernel.verify(located.variant, digest, found.raw)
+    verify_digest(found, required=rule.level > 1)
+    return found
 
 
 def _nothing_more(_: Candidate) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import re
 import sys
 from typing import TYPE_CHECKING, Any, Final
@@ -38,11 +37,16 @@ def check_python(metadata: Metadata) -> None:
 
 
 def _missing(metadata: Metadata) -> Iterator[tuple[str, str]]:
-    for need in needs_of([metadata], place=metadata.name).python:
+    needs = needs_of([metadata], place=metadata.name).python
+    if not needs:
+        return
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - slow to import
+
+    for need in needs:
         name = _DISTRIBUTIONS.get(need.name, need.name)
         try:
-            found = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
+            found = version(name)
+        except PackageNotFoundError:
             yield f"{name}{need.range}", f"{name}{need.range}, which is not installed"
             continue
         if not need.admits(found):

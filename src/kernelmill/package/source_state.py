@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -41,14 +42,14 @@ def source_state(root: Path) -> SourceState:
 
 
 def _git_state(root: Path) -> SourceState | None:
-    named = _git(root, "rev-parse", "HEAD", "HEAD:./")
-    if named is None:
+    excluded = [f":(exclude){name}" for name in MADE]
+    with ThreadPoolExecutor(1) as beside:  # two programs, each of which is waited for
+        asked = beside.submit(_git, root, "status", "--porcelain", "--", ".", *excluded)
+        named = _git(root, "rev-parse", "HEAD", "HEAD:./")
+        changes = asked.result()
+    if named is None or changes is None:
         return None
     commit, tree = named.split()
-    excluded = [f":(exclude){name}" for name in MADE]
-    changes = _git(root, "status", "--porcelain", "--", ".", *excluded)
-    if changes is None:
-        return None
     dirty = bool(changes.strip())
     return SourceState(f"{tree[:_SHORT]}{'_dirty' if dirty else ''}", GitState(commit, dirty))
 

@@ -7,7 +7,6 @@ milliseconds; only the C++ ABI of an old torch has to be asked of torch itself.
 from __future__ import annotations
 
 import ast
-import importlib.metadata
 import importlib.util
 import platform
 import re
@@ -115,9 +114,11 @@ def here(backend: str | None = None) -> System:
 
 
 def _version(distribution: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - slow to import
+
     try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
+        return version(distribution)
+    except PackageNotFoundError:
         return ""
 
 
