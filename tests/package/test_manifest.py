@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from kernels import _rust
 
 from kernelmill.errors import ManifestError
-from kernelmill.package.manifest import BACKENDS, LARGEST, Manifest, parse_manifest, read_manifest
+from kernelmill.package.manifest import LARGEST, Manifest, parse_manifest, read_manifest
 from kernelmill.package.manifest_readers import read_git_address
+from kernelmill.package.metadata import BACKENDS
 from kernelmill.package.release import Release
 from manifest_cases import CASES, broken_tables, tables, write
 

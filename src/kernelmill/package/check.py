@@ -17,7 +17,7 @@ from kernelmill.package.check_python import PYTHON_RULES
 from kernelmill.package.check_run import run_findings
 from kernelmill.package.check_subject import Finding, open_subject
 from kernelmill.package.check_torch import TORCH_RULES
-from kernelmill.package.manifest import BACKENDS
+from kernelmill.package.metadata import BACKENDS
 from kernelmill.package.variant import Variant
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from kernelmill.package.declared_needs import declared_needs
 from kernelmill.package.digest import file_hash
 from kernelmill.package.frameworks import kind_of, ops_text, python_root
 from kernelmill.package.manifest import TorchNoarch
-from kernelmill.package.metadata import KernelDependency, Metadata, Provenance
+from kernelmill.package.metadata import Metadata, Provenance
 from kernelmill.package.sbom import Part, bill_of_materials
 
 if TYPE_CHECKING:
@@ -117,10 +117,7 @@ def _metadata(
         backend=backend,
         archs=_archs(manifest, backend, recipe),
         python_depends=manifest.python_depends(backend),
-        kernel_depends=tuple(
-            KernelDependency(one.repo_id, one.version, one.revision)
-            for one in manifest.kernel_depends(backend)
-        ),
+        kernel_depends=manifest.kernel_depends(backend),
         upstream=general.upstream,
         source=general.source,
         provenance=Provenance(f"kernelmill {__version__}", None, git),

@@ -30,6 +30,7 @@ from kernelmill.package.manifest_readers import (
     unknown_key,
     wrong,
 )
+from kernelmill.package.metadata import BACKENDS, KernelDependency
 
 if TYPE_CHECKING:
     import os
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from kernelmill.package.release import Release
 
 __all__ = [
-    "BACKENDS",
     "KERNEL_BACKENDS",
     "LARGEST",
     "MANIFEST",
@@ -47,7 +47,6 @@ __all__ = [
     "General",
     "Hub",
     "Kernel",
-    "KernelDependency",
     "Manifest",
     "Torch",
     "TorchNoarch",
@@ -62,7 +61,6 @@ __all__ = [
 MANIFEST: Final = "build.toml"
 LARGEST: Final = 1 << 20
 _MOST_DOTS: Final = 1000
-BACKENDS: Final = ("cann", "cpu", "cuda", "metal", "neuron", "rocm", "tpu", "xpu")
 KERNEL_BACKENDS: Final = ("cpu", "cuda", "metal", "rocm", "xpu")
 LIBRARIES: Final = (
     "cutlass_2_10", "cutlass_3_5", "cutlass_3_6", "cutlass_3_8", "cutlass_3_9", "cutlass_4_0",
@@ -73,15 +71,6 @@ _LEGACY: Final = 4
 
 
 # ----------------------------------------------------------------------------- what it holds
-
-
-@dataclass(frozen=True, slots=True)
-class KernelDependency:
-    """A kernel that this one loads: a repository, and its version or its revision."""
-
-    repo_id: str
-    version: int | None = None
-    revision: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

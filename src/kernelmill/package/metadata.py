@@ -62,7 +62,7 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True)
 class KernelDependency:
-    """Another kernel that this one loads: a repository and a version or a revision of it."""
+    """A kernel that this one loads: a repository, and a version or a revision of it."""
 
     repo_id: str
     version: int | None = None
