@@ -87,6 +87,21 @@ def test_what_is_synced_loads_without_a_request(world, name):
     assert [(one.slot, one.size) for one in again] == [(one.slot, one.size) for one in found]
 
 
+def test_a_lock_of_ours_needs_no_listing_and_a_lost_file_is_fetched(world):
+    sync(world.shelves(), world.lock())
+    kernel = world.lock().kernels["org/base"]
+    cache = world.shelves().cache
+    shutil.rmtree(cache.home("org/base") / "trees")
+    place = cache.snapshot("org/base", kernel.commit) / "build/torch-universal"
+    offline = load_locked(world.shelves(offline=True), world.lock(), "org/base")
+    assert offline.answer() == "kernel-base 1.0.0"
+    (place / "__init__.py").unlink()
+    with pytest.raises(PackageError, match="never listed"):
+        load_locked(world.shelves(offline=True), world.lock(), "org/base")
+    assert load_locked(world.shelves(), world.lock(), "org/base") is offline
+    assert (place / "__init__.py").is_symlink()
+
+
 @pytest.mark.parametrize("name", ["kernelmill.lock", "kernels.lock"])
 def test_all_variants(world, name):
     found = {one.slot: one for one in sync(world.shelves(), world.lock(name), all_variants=True)}
