@@ -56,7 +56,8 @@ def inclusive_scan(
         `km.multiply` of narrow integers take 64 bits, as `np.cumsum` does, and those of float16
         accumulate in float32.
     out
-        Array of the shape of `x` for the result; `x` itself scans in place.
+        Array of the shape of `x` for the result, or an iterator that takes as many values; `x`
+        itself scans in place.
     determinism
         All are kept: one tree gives the same bits on every run, device and number of threads.
         "device_to_device" refuses operators that are not the same on every device.

@@ -28,6 +28,7 @@ from kernelmill.algorithms.feeds import (
     feeds_scope,
     moved_feeds,
     read_feeds,
+    write_feeds,
 )
 from kernelmill.algorithms.folds import Fold, element_program, plan_fold
 from kernelmill.algorithms.iterators import is_iterator
@@ -129,8 +130,8 @@ def prepare_scan(request: ScanRequest, inputs: tuple[Any, ...], out: Any) -> Bou
         raise ArgumentError(
             f"a scan takes one array, got {len(inputs[0] if len(inputs) == 1 else inputs)}"
         )
-    if is_iterator(inputs[0]):
-        return _prepare_iterator(request, inputs, out)
+    if is_iterator(inputs[0]) or is_iterator(out):
+        return _prepare_iterators(request, inputs, out)
     call = moved(inputs, out, "x")
     (x,) = arguments_of(call.inputs, "x")
     backend_of((x,), "scan")
@@ -139,8 +140,8 @@ def prepare_scan(request: ScanRequest, inputs: tuple[Any, ...], out: Any) -> Bou
     return replace(bound, finish=call.back) if call.returns else bound
 
 
-def _prepare_iterator(request: ScanRequest, inputs: tuple[Any, ...], out: Any) -> Bound:
-    """Check the arguments of a scan of an iterator and bind them to a kernel."""
+def _prepare_iterators(request: ScanRequest, inputs: tuple[Any, ...], out: Any) -> Bound:
+    """Check the arguments of a scan that reads or writes an iterator, and bind them to a kernel."""
     call = moved_feeds(inputs, out, "x")
     feeds = read_feeds(call.inputs, ("x",), "scan")
     length, (source,) = feeds.length, feeds.read
@@ -152,13 +153,25 @@ def _prepare_iterator(request: ScanRequest, inputs: tuple[Any, ...], out: Any) -
         init, on_device = init_of(request.options.init, given[0])
         fold = fold_of(request.op, source.type, init, on_device, request.options.dtype)
         seed = seed_of(fold, on_device, exclusive=request.exclusive)
-        stored = stored_of(fold, given, call.out)
-        (output,), result = outputs_of(call.out, (stored,), (length,), given, exact=True)
-        written = Feed("out", "out", stored, length, (output,), source.target, written=1)
-        source = source.apart_from((written,))
-        loops = _Loops((length,), ((0,), output.view.strides))
-        bound = _bound(_Work(request, fold, seed, given[0], output, loops, source), result)
+        stored = fold.out if is_iterator(call.out) else stored_of(fold, given, call.out)
+        (sink,), result = write_feeds(call.out, (stored,), feeds, length=length)
+        source = source.apart_from((sink,))
+        work = _Work(
+            request, fold, seed, (source.arguments or given)[0], (sink.arguments or given)[-1],
+            _Loops((length,), (_step(source), _step(sink))), _computed(source), _computed(sink),
+        )  # fmt: skip
+        bound = _bound(work, result)
     return replace(bound, finish=call.back) if call.returns else bound
+
+
+def _computed(feed: Feed) -> Feed | None:
+    """Return a feed; None where it is an array, which the templates take as it is."""
+    return feed if feed.operator is not None or not feed.arguments else None
+
+
+def _step(feed: Feed) -> tuple[int, ...]:
+    """Return the stride of an array; that of a computed feed says nothing."""
+    return (0,) if _computed(feed) is not None else feed.arguments[0].view.strides
 
 
 # ----------------------------------------------------------------------------- the value before
@@ -239,18 +252,19 @@ def _bind(request: ScanRequest, x: Argument, out: Any) -> Bound:
 
 def _bound(work: _Work, result: Any) -> Bound:
     built, grid, alignment = _built(work)
-    seed, loops, source = work.seed, work.loops, work.source
+    seed, loops, source, sink = work.seed, work.loops, work.source, work.sink
     rank = len(loops.shape)
     read = (work.x,) if source is None else source.arguments
     steps = loops.strides[:1] if source is None else source.strides
+    written = (work.output,) if sink is None else sink.arguments
+    places = loops.strides[1:] if sink is None else sink.strides
     before = () if seed.operand is None else (seed.operand,)
-    functions: tuple[object, ...] = (work.request.op.function,)
     return Bound(
         built=built,
-        functions=functions if source is None else (*functions, *feeds_functions(source)),
+        functions=(work.request.op.function, *feeds_functions(*work.feeds)),
         shape=loops.shape,
-        views=tuple(a.view for a in (*read, *before, work.output)),
-        strides=(*steps, *((0,) * rank for _ in before), loops.strides[1]),
+        views=tuple(a.view for a in (*read, *before, *written)),
+        strides=(*steps, *((0,) * rank for _ in before), *places),
         elements=math.prod(loops.shape),
         workspace=0,
         result=result,
@@ -354,7 +368,7 @@ def _loops(shape: tuple[int, ...], axis: int, arrays: tuple[Argument, Argument])
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """A scan whose kernel is to be built; `source` is what is read where that is no array."""
+    """A scan whose kernel is to be built; `source` and `sink` stand where there is no array."""
 
     request: ScanRequest
     fold: Fold
@@ -363,6 +377,17 @@ class _Work:
     output: Argument
     loops: _Loops
     source: Feed | None = None
+    sink: Feed | None = None
+
+    @property
+    def feeds(self) -> tuple[Feed, ...]:
+        """What is computed, of what is read and written."""
+        return tuple(f for f in (self.source, self.sink) if f is not None)
+
+    @property
+    def made(self) -> DType | StructType:
+        """Type of a result."""
+        return self.output.view.dtype if self.sink is None else self.sink.type
 
     @property
     def taken(self) -> DType | StructType:
@@ -439,7 +464,7 @@ def tiles_grid(tree: ScanTree, value_bytes: int, length: int, units: int = 1) ->
 
 def _ring(work: _Work, units: int) -> RingPolicy | None:
     """Return how the ring runs this scan; None where it does not."""
-    if units > 1 or work.source is not None or {work.access(0), work.access(1)} != {"contiguous"}:
+    if units > 1 or work.feeds or {work.access(0), work.access(1)} != {"contiguous"}:
         return None
     if any(a.view.ptr % _BULK for a in (work.x, work.output)):
         return None
@@ -451,10 +476,9 @@ def _ring(work: _Work, units: int) -> RingPolicy | None:
 def _built(work: _Work) -> tuple[Built, Grid | None, int]:
     fold, backend = work.fold, work.backend
     combine = fold.combine
-    source = work.source
-    scope = Scope((combine,) if source is None else (combine, *feeds_scope(source)))
+    scope = Scope((combine, *feeds_scope(*work.feeds)))
     check_bits(work.request.options.determinism, scope.operators)
-    taken, made = work.taken, work.output.view.dtype
+    taken, made = work.taken, work.made
     placed = _placed(work) if backend.target == "cuda" else None
     element = element_program([taken], None, [fold])
     seeded = (len(work.seed.scalars), work.seed.part is not None)
@@ -462,7 +486,7 @@ def _built(work: _Work) -> tuple[Built, Grid | None, int]:
     access = (work.access(0), work.access(1))
     beside = scan_beside(fold.accumulator.itemsize)
     columns = placed is None and work.loops.units > 1 and "strided" in access
-    fed = None if source is None else source.key
+    fed = tuple(None if f is None else f.key for f in (work.source, work.sink))
     how = columns if placed is None else (placed.way, placed.ring, beside)
     key = (combine, fold.op.name, taken, made, access, seeded, at, work.request.exclusive, fed, how)
 
@@ -481,7 +505,8 @@ def _built(work: _Work) -> tuple[Built, Grid | None, int]:
             work.request.exclusive,
             scope.size + len(aligned(work.seed.scalars)),
             beside=beside,
-            source=None if source is None else (source, (*scope.offsets, 0)[1]),
+            source=_with_captures(work.source, work, scope),
+            sink=_with_captures(work.sink, work, scope),
         )
         name = f"{work.request.name} {fold.op.name} ({taken} {access[0]}, {made} {access[1]})"
         if placed is None:
@@ -498,6 +523,14 @@ def _built(work: _Work) -> tuple[Built, Grid | None, int]:
         nature=("scan", *key[:-1]) if placed else None,
     )
     return built, placed.grid if placed else None, placed.alignment if placed else 1
+
+
+def _with_captures(feed: Feed | None, work: _Work, scope: Scope) -> tuple[Feed, int] | None:
+    """Return a feed and where its captured scalars lie."""
+    if feed is None:
+        return None
+    has = [f for f in work.feeds if f.operator is not None]
+    return feed, scope.offsets[1 + has.index(feed)] if feed in has else 0
 
 
 def well_known(fold: Fold) -> str:

@@ -97,6 +97,7 @@ class ScanText:
     keys: KeyText | None = None
     beside: int = 1
     source: tuple[Feed, int] | None = field(default=None, repr=False, compare=False)
+    sink: tuple[Feed, int] | None = field(default=None, repr=False, compare=False)
 
     @property
     def seed_operand(self) -> int:
@@ -114,6 +115,8 @@ class ScanText:
     def operands(self) -> int:
         """How many arrays the call has."""
         reduces = self.keys is not None and self.keys.count is not None
+        if self.sink is not None:
+            return self.result_operand + len(self.sink[0].arguments)
         return self.result_operand + (3 if reduces else 1)
 
 
@@ -258,16 +261,16 @@ class _Writer:
         feed = f"typedef km::scan_feed<0, {_argument(self.parts.taken)}, {mapper}> Feed;"
         if self.parts.source is not None:
             feed = self._computed(*self.parts.source, mapper)
-        self.lines += [
-            feed,
-            f"typedef km::scan_sink<{at}, {_argument(self.parts.made)}> Sink;",
-        ]
+        sink = f"typedef km::scan_sink<{at}, {_argument(self.parts.made)}> Sink;"
+        if self.parts.sink is not None:
+            sink = self._given(*self.parts.sink, at)
+        self.lines += [feed, sink]
 
     def _computed(self, source: Feed, captures: int, mapper: str) -> str:
         """Return the struct that reads what an iterator makes."""
         made = source.text("Reading", operand=0, captures=captures)
         self.printed += made.printed
-        self.includes = made.includes
+        self.includes += made.includes
         call = "c.call" if self.dialect is HOST else "c"
         return "\n".join(
             [
@@ -287,6 +290,30 @@ class _Writer:
                 "  KM_INL auto operator()(km::i64 i) const { return "
                 + ("map(in(i))" if self.dialect is HOST else "in(i)")
                 + "; }",
+                "};",
+            ]
+        )
+
+    def _given(self, sink: Feed, captures: int, operand: int) -> str:
+        """Return the struct that hands results to an iterator."""
+        made = sink.text("Writing", operand=operand, captures=captures)
+        self.printed += made.printed
+        self.includes += made.includes
+        call = "c.call" if self.dialect is HOST else "c"
+        return "\n".join(
+            [
+                made.text,
+                "struct Sink {",
+                f"  typedef {self._spelled(self.parts.made)} type;",
+                "  static constexpr bool contiguous = false;",
+                f"  {made.type} out;",
+                "  template <class Call>",
+                "  static KM_INL auto make([[maybe_unused]] const Call& call) {",
+                f"    return {made.made};",
+                "  }",
+                "  template <class Call>",
+                f"  KM_INL Sink(const Call& c, km::i64) : out(make({call})) {{}}",
+                "  KM_INL void operator()(km::i64 i, const type& v) const { out(i, v); }",
                 "};",
             ]
         )

@@ -1,0 +1,96 @@
+"""Outputs that are iterators, or strided arrays, in scans and selections, on every device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import devices
+import kernelmill as km
+from kernelmill import iterators as it
+from kernelmill.algorithms.capabilities import absence
+
+SIZES = (1, 1000, 9001)
+GAIN = 3
+
+
+@pytest.fixture(params=["cpu", "emulator", pytest.param("cuda", marks=pytest.mark.cuda)])
+def place(request: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A device that is current: NumPy arrays go there and come back."""
+    if absence(request.param):
+        pytest.skip(absence(request.param))
+    if request.param == "emulator":
+        devices.on("emulator", monkeypatch)  # each text is compiled for chips too
+    with km.Device(request.param):
+        yield request.param
+
+
+def numbers(n: int) -> np.ndarray:
+    return np.random.default_rng(n).integers(0, 4, n).astype(np.int32)
+
+
+# ----------------------------------------------------------------------------- scans
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_a_scan_writes_backwards_apart_and_through_a_function(n: int, place: str) -> None:
+    x = numbers(n)
+    sums = np.cumsum(x, dtype=np.int64)
+    backwards = np.zeros(n, np.int64)
+    out = it.reverse(backwards)
+    assert km.inclusive_scan(x, out=out) is out
+    np.testing.assert_array_equal(backwards[::-1], sums)
+
+    halves = np.zeros(n)
+    km.inclusive_scan(it.reverse(x), out=it.transform_output(halves, lambda v: v * 0.5 + GAIN))
+    np.testing.assert_array_equal(halves, np.cumsum(x[::-1]) * 0.5 + GAIN)
+
+    apart = np.full(2 * n, -1, np.int16)
+    km.exclusive_scan(x, init=7, out=it.strided(apart, 2))
+    np.testing.assert_array_equal(apart[::2], sums - x + 7)
+    assert (apart[1::2] == -1).all()
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_a_scan_writes_to_places_and_to_several_arrays(n: int, place: str) -> None:
+    x = numbers(n)
+    order = np.random.default_rng(n).permutation(n)
+    made = np.zeros(n, np.int64)
+    km.exclusive_scan(x, km.maximum, init=1, out=it.permutation(made, order))
+    wanted = np.maximum.accumulate(np.concatenate([[1], x[:-1]]))
+    np.testing.assert_array_equal(made[order], wanted)
+
+    sums, last = np.zeros(n, np.int64), np.zeros(n, np.int64)
+    km.inclusive_scan(it.zip(x, it.counting()), both, out=it.zip(it.reverse(sums), last))
+    np.testing.assert_array_equal(sums[::-1], np.cumsum(x))
+    np.testing.assert_array_equal(last, np.arange(n))
+    km.inclusive_scan(it.zip(x, it.counting()), both, out=it.zip(it.discard(), last))
+    assert km.inclusive_scan(x, out=(nothing := it.discard())) is nothing
+    twos = it.strided(it.constant(2), 1, count=n)
+    km.inclusive_scan(twos, out=it.reverse(sums))
+    np.testing.assert_array_equal(sums[::-1], 2 * np.arange(1, n + 1))
+
+
+def both(a: Any, b: Any) -> Any:
+    return a[0] + b[0], max(a[1], b[1])
+
+
+def test_a_scan_reads_first_what_it_writes_over(place: str) -> None:
+    x = numbers(5000).astype(np.int64)
+    wanted = np.cumsum(x)
+    km.inclusive_scan(x, out=it.reverse(x))
+    np.testing.assert_array_equal(x[::-1], wanted)
+
+
+def test_outputs_of_scans_that_are_refused() -> None:
+    x, short = np.arange(5), np.zeros(4, np.int64)
+    with pytest.raises(km.ShapeError, match="`out` has 4 elements; expected: 5"):
+        km.inclusive_scan(x, out=it.reverse(short))
+    with pytest.raises(km.DTypeError, match="a result is float64, `out` has int64: not of the sam"):
+        km.inclusive_scan(x * 0.5, out=it.reverse(np.zeros(5, np.int64)))
+    with pytest.raises(km.ArgumentError, match="of kind Counting cannot be written to"):
+        km.inclusive_scan(x, out=it.counting())
+    with pytest.raises(km.ShapeError, match=r"`x` has shape \(2, 2\); expected: one dim"):
+        km.inclusive_scan(np.zeros((2, 2)), out=it.discard())
