@@ -520,9 +520,8 @@ def test_values_that_meet_have_the_promoted_type(types: list[Type]):
 
 def test_locals_get_free_names_and_unused_ones_go():
     f = FunctionBuilder("f", [("x", int8)])
-    names = [f.declare("v", int8), f.declare("v", int32), f.declare("unused", int8)]
+    names = [f.declare("v", int8), f.declare("v", int64), f.declare("unused", int8)]
     assert names == ["v", "v_2", "unused"]
-    f.retype("v_2", int64)
     f.assign("v", f.const(1))
     f.assign("v_2", f.local("v"))
     f.return_(f.local("v_2"))

@@ -314,10 +314,6 @@ class FunctionBuilder:
         self._locals[free] = type_
         return free
 
-    def retype(self, name: str, type_: Type) -> None:
-        """Change the type of a local that nothing has been assigned to yet."""
-        self._locals[name] = type_
-
     def local(self, name: str) -> Local:
         """Return the value of a local variable."""
         return Local(name, self._locals[name])

@@ -50,7 +50,6 @@ class Family:
     when the link needs the compiler's own runtime after all.
     """
 
-    subcommand: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
     link: tuple[str, ...] = _LINK
     lean: tuple[str, ...] = ()
@@ -65,7 +64,6 @@ FAMILIES: Final[dict[Kind, Family]] = {
     # -rtlib=none: zig compiles its runtime library once for each instruction set, 3-4 s and 47 MB,
     # and hardly any kernel needs a function of it.
     "zig": Family(
-        subcommand=("cc",),
         flags=("-fno-sanitize=undefined", "-Wno-unused-command-line-argument"),
         link=("-nostdlib++", *_LINK),
         lean=("-rtlib=none",),
