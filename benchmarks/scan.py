@@ -9,21 +9,17 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 import kernelmill as km
-from harness import OURS, Case, Contender, Goal
+from harness import OURS
 from peers import peer, values
+from several import goals_at, same_work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from harness import Budget
+    from harness import Budget, Case, Goal
 
 __all__ = ["cases"]
 
-# Never slower than NumPy from here on; below, no more than a microsecond.
-_NEVER_SLOWER: Final = 1 << 16
-_LARGE: Final = 1 << 24
-_CALL: Final = Goal("numpy", seconds=1e-6)
-_LIKE_NUMPY: Final = Goal("numpy", 1.0)
 # Of sums, whose order is each contender's own; NumPy adds one after the other.
 _TOLERANCE: Final = {"float32": 1e-2, "float64": 1e-9, "int32": 0.0, "int64": 0.0}
 _RUN: Final = 8
@@ -40,12 +36,6 @@ def cases(budget: Budget) -> Iterator[Case]:
         yield _by_key(elements)
 
 
-def _goals(elements: int, ratio: float) -> tuple[Goal, ...]:
-    if elements < _NEVER_SLOWER:
-        return (_CALL,)
-    return (Goal("numpy", ratio),) if elements >= _LARGE else (_LIKE_NUMPY,)
-
-
 def _case(
     name: str,
     x: np.ndarray[Any, Any],
@@ -53,28 +43,8 @@ def _case(
     goals: tuple[Goal, ...],
     moved: int,
 ) -> Case:
-    """Make a case of functions that return their results; texts say why there is none."""
-    found = tuple(Contender(n, run) for n, run in contenders.items() if not isinstance(run, str))
-    wanted = np.array(next(c for c in found if c.name == "numpy").run())
-    scale = float(np.max(np.abs(wanted), initial=1.0))
-
-    def error(contender: Contender) -> float:
-        got = np.asarray(contender.run())
-        if got.shape != wanted.shape:
-            return float("inf")
-        return float(np.max(np.abs(got.astype(np.float64) - wanted), initial=0.0)) / scale
-
-    return Case(
-        name=name,
-        dtype=x.dtype.name,
-        elements=x.size,
-        contenders=found,
-        goals=goals,
-        bytes=moved,
-        tolerance=_TOLERANCE[x.dtype.name],
-        skipped={n: text for n, text in contenders.items() if isinstance(text, str)},
-        error=error,
-    )
+    tolerance = _TOLERANCE[x.dtype.name]
+    return same_work(name, x, contenders, goals, moved=moved, tolerance=tolerance)
 
 
 def _torch(call: Callable[[Any], Any]) -> Callable[[], Any] | str:
@@ -128,7 +98,7 @@ def _sums(dtype: str, elements: int, ratio: float) -> Case:
             )
         ),
     }
-    return _case("running sum", x, contenders, _goals(elements, ratio), 2 * x.nbytes)
+    return _case("running sum", x, contenders, goals_at(elements, ratio), 2 * x.nbytes)
 
 
 def _maxima(name: str, op: Any, elements: int) -> Case:
@@ -141,7 +111,7 @@ def _maxima(name: str, op: Any, elements: int) -> Case:
         "numba": _numba("maxima", x, others),
         "torch": _torch(lambda torch: torch.cummax(torch.from_numpy(x), 0)[0]),
     }
-    return _case(name, x, contenders, _goals(elements, 1.0), 2 * x.nbytes)
+    return _case(name, x, contenders, goals_at(elements, 1.0), 2 * x.nbytes)
 
 
 def _by_key(elements: int) -> Case:
@@ -163,4 +133,4 @@ def _by_key(elements: int) -> Case:
         return np.add.reduceat(x, begins)
 
     moved = x.nbytes + keys.nbytes + totals.nbytes
-    return _case("sums by key", x, {OURS: ours, "numpy": numpy}, _goals(elements, 1.0), moved)
+    return _case("sums by key", x, {OURS: ours, "numpy": numpy}, goals_at(elements, 1.0), moved)
