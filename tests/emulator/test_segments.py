@@ -13,6 +13,8 @@ from kernelmill.algorithms.policy import segment_tree
 from kernelmill.runtime.emulator.sanitizer import sanitized
 from kernelmill.runtime.emulator.schedule import Order, Schedule, scheduled
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 TILE = segment_tree(4).tile
 X = np.random.default_rng(1).integers(-9, 9, 5 * TILE + 3).astype(np.float32)
 OFFSETS = np.array([0, 0, 5, 5, 1000, 3 * TILE + 1, 3 * TILE + 1, 4 * TILE, len(X), len(X)])

@@ -12,6 +12,8 @@ import kernelmill as km
 from kernelmill.algorithms import policy
 from kernelmill.runtime.emulator import Schedule, sanitized, scheduled
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 SCHEDULES = (
     Schedule("reversed", blocks=4),
     Schedule("random", seed=3, blocks=4),
