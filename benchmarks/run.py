@@ -35,7 +35,7 @@ __all__ = ["CUDA_FAMILIES", "FAMILIES", "main"]
 # makes one: preparing a case may take longer than it is worth when it was not asked for.
 FAMILIES: Final = (
     "overhead", "first_call", "transform", "reduce", "scan", "fused", "layouts", "selection",
-    "histogram", "search", "segmented",
+    "histogram", "search", "segmented", "sort",
     "emulator", "build", "hub", "lock",
 )  # fmt: skip
 CUDA_FAMILIES: Final = (

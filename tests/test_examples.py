@@ -19,6 +19,7 @@ PRINTED = {
     "lock_a_kernel.py": "version 1.1.0 says 42; an edited lock: kernels[0] (acme/twice) was changed",
     "mandelbrot.py": "@@@@",
     "outliers.py": " bursts, the longest has 50 readings\n",
+    "ranking.py": "best of the days [860, 408, 975, 284, 912] best of all 781\n",
     "running_return.py": "worst loss from a peak: 12.5%, 15.6%, 13.0%, 10.6%\n",
     "running_statistics.py": "count 1000000, mean 9999.99",
     "segments.py": "lengths [2, 3, 4, 5, 0, 0, 4, 5] sums [3, 12, 30, 60, 0, 0, 66, 105]\n",

@@ -24,6 +24,13 @@ if TYPE_CHECKING:
         histogram_even,
         histogram_range,
     )
+    from kernelmill.algorithms.merge import (
+        is_sorted,
+        merge,
+        set_difference,
+        set_intersection,
+        set_union,
+    )
     from kernelmill.algorithms.neighbours import adjacent_difference, for_each
     from kernelmill.algorithms.partition import partition, three_way_partition
     from kernelmill.algorithms.plan import Plan
@@ -36,8 +43,11 @@ if TYPE_CHECKING:
     )
     from kernelmill.algorithms.search import lower_bound, upper_bound
     from kernelmill.algorithms.segmented import segmented_reduce, segmented_scan
+    from kernelmill.algorithms.segmented_sort import segmented_sort
     from kernelmill.algorithms.select import select
+    from kernelmill.algorithms.shuffle import shuffle
     from kernelmill.algorithms.sort import argsort, sort, sort_by_key
+    from kernelmill.algorithms.topk import batched_topk, nth_element, topk
     from kernelmill.algorithms.transform import transform
     from kernelmill.algorithms.unique import (
         run_length_encode,
@@ -151,6 +161,13 @@ __version__ = "0.1.0"
 _HOMES: Final = {
     "kernelmill.algorithms.capabilities": ("capabilities",),
     "kernelmill.algorithms.extremes": ("argmax", "argmin"),
+    "kernelmill.algorithms.merge": (
+        "is_sorted",
+        "merge",
+        "set_difference",
+        "set_intersection",
+        "set_union",
+    ),
     "kernelmill.algorithms.neighbours": ("adjacent_difference", "for_each"),
     "kernelmill.algorithms.histogram": (
         "bincount",
@@ -170,7 +187,10 @@ _HOMES: Final = {
     "kernelmill.algorithms.search": ("lower_bound", "upper_bound"),
     "kernelmill.algorithms.select": ("select",),
     "kernelmill.algorithms.segmented": ("segmented_reduce", "segmented_scan"),
+    "kernelmill.algorithms.segmented_sort": ("segmented_sort",),
+    "kernelmill.algorithms.shuffle": ("shuffle",),
     "kernelmill.algorithms.sort": ("argsort", "sort", "sort_by_key"),
+    "kernelmill.algorithms.topk": ("batched_topk", "nth_element", "topk"),
     "kernelmill.algorithms.transform": ("transform",),
     "kernelmill.algorithms.unique": (
         "run_length_encode",
@@ -311,6 +331,7 @@ __all__ = [
     "argsort",
     "atomic",
     "barrier",
+    "batched_topk",
     "bfloat16",
     "bincount",
     "bitwise_and",
@@ -351,6 +372,7 @@ __all__ = [
     "int16",
     "int32",
     "int64",
+    "is_sorted",
     "kernel",
     "launch",
     "lgamma",
@@ -359,8 +381,10 @@ __all__ = [
     "logical_or",
     "lower_bound",
     "maximum",
+    "merge",
     "minimum",
     "multiply",
+    "nth_element",
     "op",
     "partition",
     "popcount",
@@ -371,9 +395,14 @@ __all__ = [
     "run_length_encode",
     "segmented_reduce",
     "segmented_scan",
+    "segmented_sort",
     "select",
     "set_default_device",
+    "set_difference",
+    "set_intersection",
+    "set_union",
     "shared",
+    "shuffle",
     "sort",
     "sort_by_key",
     "static",
@@ -384,6 +413,7 @@ __all__ = [
     "three_way_partition",
     "tile_range",
     "to_device",
+    "topk",
     "transform",
     "transform_reduce",
     "uint8",

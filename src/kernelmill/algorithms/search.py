@@ -17,6 +17,7 @@ from kernelmill.algorithms import layout as layouts
 from kernelmill.algorithms.arguments import Argument, arguments_of, backend_of, outputs_of, rules_of
 from kernelmill.algorithms.costs import count_flops
 from kernelmill.algorithms.moves import moved
+from kernelmill.algorithms.orders import own_order
 from kernelmill.algorithms.plan import (
     Bound,
     Built,
@@ -34,7 +35,7 @@ from kernelmill.compiler.cpp import print_program
 from kernelmill.compiler.cpp_types import type_spelling
 from kernelmill.compiler.dialects import CUDA, HOST
 from kernelmill.compiler.op import Op, as_op, specialize
-from kernelmill.dtypes import DType, TupleType, bool_, int64, promotion, storage
+from kernelmill.dtypes import TupleType, bool_, int64, promotion, storage
 from kernelmill.errors import DTypeError, ShapeError
 from kernelmill.runtime.backend import Grid, KernelSource
 from kernelmill.runtime.memory import QUICK_TYPES
@@ -112,27 +113,6 @@ def upper_bound(
 # ----------------------------------------------------------------------------- orders
 
 
-def _less(a: Any, b: Any) -> Any:
-    return a < b
-
-
-def _nan_last(a: Any, b: Any) -> Any:
-    return a < b or (b != b and a == a)  # noqa: PLR0124 - whether it is nan
-
-
-def _complex_nan_last(a: Any, b: Any) -> Any:
-    """As NumPy sorts: by the real part, then by the imaginary one."""
-    a_nan = a.imag != a.imag
-    b_nan = b.imag != b.imag
-    if a.real < b.real:
-        return not a_nan or b_nan
-    if a.real > b.real:
-        return b_nan and not a_nan
-    if a.real == b.real or (a.real != a.real and b.real != b.real):
-        return a.imag < b.imag or (b_nan and not a_nan)
-    return b.real != b.real
-
-
 @dataclass(frozen=True, slots=True)
 class _Request:
     """What is asked for, apart from the arrays."""
@@ -149,15 +129,7 @@ class _Request:
         """Return the comparator; raises DTypeError where elements have no order of their own."""
         if self.comparator is not None:
             return as_op(self.comparator, name="comparator")
-        types = [storage(a.type) for a in (data, values)]
-        kinds = {t.kind if isinstance(t, DType) else "struct" for t in types}
-        if "struct" in kinds or ("complex" in kinds and len(kinds) > 1):
-            raise DTypeError(
-                f"`data` has elements of {types[0]}, `values` of {types[1]}: they have no order",
-                hint="pass a comparator",
-            )
-        known = _complex_nan_last if "complex" in kinds else _less
-        return as_op(_nan_last if "float" in kinds else known)
+        return own_order([data.type, values.type], ["data", "values"])
 
 
 # ----------------------------------------------------------------------------- checks and kernel

@@ -33,7 +33,22 @@ if TYPE_CHECKING:
     from kernelmill.compiler.op import Specialized
     from kernelmill.runtime.backend import Backend
 
-__all__ = ["HostSort", "Less", "bind_sort", "contiguous", "less_of", "radix_workspace", "rows_of"]
+__all__ = [
+    "HostSort",
+    "Less",
+    "Room",
+    "apart",
+    "bind_sort",
+    "contiguous",
+    "flat_strides",
+    "less_of",
+    "merge_workspace",
+    "radix_workspace",
+    "raw",
+    "room_of",
+    "rows_of",
+    "take",
+]
 
 # Payloads that a radix sort carries along; others are taken by their places afterwards.
 _CARRIED: Final = (4, 8)
@@ -109,7 +124,7 @@ def rows_of(view: View, axis: int) -> np.ndarray[Any, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Room:
+class Room:
     """Where results are computed: in the array of the user, or beside it."""
 
     target: np.ndarray[Any, Any]
@@ -121,13 +136,14 @@ class _Room:
             np.copyto(self.target, self.array)
 
 
-def _room(output: Argument, axis: int) -> _Room:
+def room_of(output: Argument, axis: int) -> Room:
+    """Return room for the rows of an output, beside it where a kernel cannot write to it."""
     target = rows_of(output.view, axis)
     fits = target.flags.c_contiguous and target.flags.aligned
-    return _Room(target, target if fits else np.empty(target.shape, target.dtype))
+    return Room(target, target if fits else np.empty(target.shape, target.dtype))
 
 
-def _apart(given: Argument, axis: int, outputs: Sequence[Argument]) -> np.ndarray[Any, Any]:
+def apart(given: Argument, axis: int, outputs: Sequence[Argument]) -> np.ndarray[Any, Any]:
     """Return the rows of an input, copied where an output lies over them."""
     rows = contiguous(rows_of(given.view, axis))
     overlaid = any(may_overlap(given.view, o.view) for o in outputs)
@@ -135,15 +151,8 @@ def _apart(given: Argument, axis: int, outputs: Sequence[Argument]) -> np.ndarra
     return rows.copy() if overlaid and is_view else rows
 
 
-def _views(arrays: Sequence[np.ndarray[Any, Any]], owners: Sequence[Argument]) -> tuple[View, ...]:
-    """Return arrays as views of the types of arguments, in the library of the first."""
-    return tuple(
-        replace(as_view(array, o.name), dtype=o.view.dtype, library=o.view.library)
-        for array, o in zip(arrays, owners, strict=True)
-    )
-
-
-def _flat(views: tuple[View, ...], rank: int) -> tuple[tuple[int, ...], ...]:
+def flat_strides(views: tuple[View, ...], rank: int) -> tuple[tuple[int, ...], ...]:
+    """Return strides for kernels of contiguous arrays, which read none."""
     return ((0,) * rank,) * len(views)
 
 
@@ -167,7 +176,7 @@ def _bind_numbers(work: HostSort) -> Bound:
         functions=(),
         shape=work.shape,
         views=views,
-        strides=_flat(views, 2),
+        strides=flat_strides(views, 2),
         elements=0,
         workspace=0,
         result=None,
@@ -196,8 +205,8 @@ def _bind_radix(work: HostSort) -> Bound:
     request, axis = work.request, work.axis
     carried = len(work.values) == 1 and work.values[0].view.dtype.itemsize in _CARRIED
     given = [work.keys, *(work.values if carried else ())]
-    arrays = [_apart(a, axis, work.outputs) for a in given]
-    rooms = [_room(o, axis) for o in work.outputs]
+    arrays = [apart(a, axis, work.outputs) for a in given]
+    rooms = [room_of(o, axis) for o in work.outputs]
     taken = rooms if request.name != "sort_by_key" or carried else rooms[:1]
     results = [r.array for r in taken]
     places: np.ndarray[Any, Any] | None = None
@@ -210,13 +219,13 @@ def _bind_radix(work: HostSort) -> Bound:
         payload = work.values[0].view.dtype.itemsize if carried else wide
     built = _radix_kernel(work, payload, carried=carried)
     low, high = request.bits or (0, 8 * work.type.itemsize)
-    views = tuple(as_view(_bits(a), "x") for a in (*arrays, *results))
+    views = tuple(as_view(raw(a), "x") for a in (*arrays, *results))
     return Bound(
         built=built,
         functions=(),
         shape=work.shape,
         views=views,
-        strides=_flat(views, 2),
+        strides=flat_strides(views, 2),
         elements=work.keys.view.size,
         workspace=radix_workspace(
             work.type.itemsize, work.keys.view.size, payload, keys=work.wants_keys
@@ -227,7 +236,7 @@ def _bind_radix(work: HostSort) -> Bound:
     )
 
 
-def _bits(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def raw(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return an array as bytes, for types that have no place of their own."""
     return array.reshape(-1).view(np.uint8)
 
@@ -256,8 +265,8 @@ def _radix_kernel(work: HostSort, payload: int, *, carried: bool) -> Built:
 
 def _settled(
     work: HostSort,
-    rooms: Sequence[_Room],
-    taken: Sequence[_Room],
+    rooms: Sequence[Room],
+    taken: Sequence[Room],
     places: np.ndarray[Any, Any] | None,
     result: Any,
 ) -> Any:
@@ -269,12 +278,13 @@ def _settled(
         if rows > 1:
             places = places.reshape(rows, length) + length * np.arange(rows)[:, None]
         for given, room in zip(work.values, rooms[1:], strict=True):
-            _take(_apart(given, work.axis, work.outputs), places.reshape(-1), room.array)
+            take(apart(given, work.axis, work.outputs), places.reshape(-1), room.array)
             room.settle()
     return result
 
 
-def _take(x: np.ndarray[Any, Any], places: np.ndarray[Any, Any], to: np.ndarray[Any, Any]) -> None:
+def take(x: np.ndarray[Any, Any], places: np.ndarray[Any, Any], to: np.ndarray[Any, Any]) -> None:
+    """Write the elements at some places of an array, one after the other, to another."""
     if places.size:
         transform(iterators.permutation(x.reshape(-1), places), _same, out=to.reshape(-1))
 
@@ -320,8 +330,8 @@ def less_of(type_: DType | StructType, compare: Specialized | None, *, descendin
 
 def _bind_merge(work: HostSort) -> Bound:
     request, axis = work.request, work.axis
-    array = _apart(work.keys, axis, work.outputs)
-    rooms = [_room(o, axis) for o in work.outputs]
+    array = apart(work.keys, axis, work.outputs)
+    rooms = [room_of(o, axis) for o in work.outputs]
     taken = rooms if request.name != "sort_by_key" else rooms[:1]
     results = [r.array for r in taken]
     places: np.ndarray[Any, Any] | None = None
@@ -333,14 +343,14 @@ def _bind_merge(work: HostSort) -> Bound:
     if numbered:
         index = 8 if work.length > _MOST_PLACES else 4
     less = less_of(work.type, work.compare, descending=request.descending)
-    views = tuple(as_view(_bits(a), "x") for a in (array, *results))
+    views = tuple(as_view(raw(a), "x") for a in (array, *results))
     size = work.keys.view.size
     return Bound(
         built=_merge_kernel(work, less, index),
         functions=less.functions,
         shape=work.shape,
         views=views,
-        strides=_flat(views, 2),
+        strides=flat_strides(views, 2),
         elements=size,
         workspace=merge_workspace(work.type, index, size),
         result=None,

@@ -216,22 +216,22 @@ template <class T, class Index, class Offset> struct merge_sort {
     job.spare = pieces.take<Item>(elements);
     return job;
   }
-  // Elements from `begin` on, numbered from `base`.
+  // Elements from `begin` on, numbered from `base`; places are told behind `shift`.
   static KM_HOT void load(const Job& job, i64 base, i64 begin, i64 end, Item* to) {
     if constexpr (numbered)
       for (i64 i = begin; i < end; i++) to[i - begin] = Item{job.from[i], (Index)(i - base)};
     else
       __builtin_memcpy((void*)to, job.from + begin, (usize)(end - begin) * sizeof(T));
   }
-  static KM_HOT void unload(const Job& job, i64 begin, i64 end) {
+  static KM_HOT void unload(const Job& job, i64 begin, i64 end, i64 shift) {
     if constexpr (numbered)
       for (i64 i = begin; i < end; i++) {
         if (job.sorted) job.sorted[i] = job.to[i].value;
-        job.place[i] = (i64)job.to[i].index;
+        job.place[i] = shift + (i64)job.to[i].index;
       }
-    (void)job, (void)begin, (void)end;
+    (void)job, (void)begin, (void)end, (void)shift;
   }
-  template <class Less> static KM_COLD void one(const Job& job, i64 begin, i64 end, const Less& less) {
+  template <class Less> static KM_COLD void one(const Job& job, i64 begin, i64 end, i64 shift, const Less& less) {
     const i64 n = end - begin;
     int levels = 0;
     for (i64 width = 8; width < n; width *= 2) levels++;
@@ -247,13 +247,15 @@ template <class T, class Index, class Offset> struct merge_sort {
       source = target;
       target = swapped;
     }
-    unload(job, begin, end);
+    unload(job, begin, end, shift);
   }
-  template <class Less> static KM_COLD void all(const Job& job, i64 begin, i64 n, const Less& less) {
+  template <class Less> static KM_COLD void all(const Job& job, i64 begin, i64 n, i64 shift, const Less& less) {
     auto load_part = [&](i64 low, i64 high, Item* to) { load(job, begin, begin + low, begin + high, to); };
     sort_together(job.call, n, job.to + begin, job.spare + begin, less, load_part);
     constexpr i64 part = 1 << 14;
-    auto body = [&](i64 low, i64 high) { unload(job, begin + low * part, begin + smaller(high * part, n)); };
+    auto body = [&](i64 low, i64 high) { 
+      unload(job, begin + low * part, begin + smaller(high * part, n), shift);
+    };
     if constexpr (numbered) for_tasks(job.call, ceil_div(n, part), body);
   }
 
@@ -262,11 +264,11 @@ template <class T, class Index, class Offset> struct merge_sort {
     const item_less<Less> less{given};
     const Job job = job_of(call, count * n, 1);
     if (n >= together_from && (count < call->threads || n * (i64)sizeof(Item) > (1 << 20))) {
-      for (i64 r = 0; r < count; r++) all(job, r * n, n, less);
+      for (i64 r = 0; r < count; r++) all(job, r * n, n, 0, less);
       return;
     }
     auto body = [&](i64 low, i64 high) {
-      for (i64 r = low; r < high; r++) one(job, r * n, (r + 1) * n, less);
+      for (i64 r = low; r < high; r++) one(job, r * n, (r + 1) * n, 0, less);
     };
     for_tasks(call, count, body);
   }
@@ -282,14 +284,14 @@ template <class T, class Index, class Offset> struct merge_sort {
     auto body = [&](i64 low, i64 high) {
       for (i64 i = low * share; i < smaller(high * share, count); i++) {
         const i64 begin = offset(i), end = offset(i + 1);
-        if (end > begin && (end - begin < 4 * together_from || call->threads < 2)) one(job, begin, end, less);
+        if (end > begin && (end - begin < 4 * together_from || call->threads < 2)) one(job, begin, end, begin, less);
       }
     };
     for_tasks(call, ceil_div(count, share), body);
     if (call->threads < 2) return;
     for (i64 i = 0; i < count; i++) {
       const i64 begin = offset(i), n = offset(i + 1) - begin;
-      if (n >= 4 * together_from) all(job, begin, n, less);
+      if (n >= 4 * together_from) all(job, begin, n, begin, less);
     }
   }
 };

@@ -38,6 +38,9 @@ FAMILIES: Final = (
     "search",
     "segmented",
     "sort",
+    "topk",
+    "merge",
+    "segmented_sort",
 )
 # More bytes than any call moves: a call with flags of its own streams nothing by itself.
 _NEVER: Final = 1 << 62

@@ -1,0 +1,128 @@
+"""Sorts of plain numbers, places, values and by comparators, and the largest elements."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+import kernelmill as km
+from harness import OURS, Goal
+from peers import peer
+from several import same_work
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from harness import Budget, Case
+
+__all__ = ["cases"]
+
+_LARGE: Final = 1 << 22
+# Beyond, NumPy takes minutes over places.
+_MOST_PLACES: Final = 1 << 22
+_FIRST: Final = 16
+# At least as fast as NumPy, but for what a measurement is off.
+_AS_FAST: Final = 0.97
+
+
+def cases(budget: Budget) -> Iterator[Case]:
+    """Yield the cases of the family."""
+    random = np.random.default_rng(1)
+    for dtype in ("float32", "int64"):
+        for elements in budget.sizes:
+            x = _numbers(random, dtype, elements)
+            yield _case("sort", x, km.sort, np.sort, _sorts(elements))
+            few = random.integers(0, 10, elements).astype(dtype)
+            yield _case("sort, 10 values", few, km.sort, np.sort, _AS_FAST)
+            yield _case("sort, sorted", np.sort(x), km.sort, np.sort, _AS_FAST)
+            if elements <= _MOST_PLACES:
+                yield from _places(x, {"float32": 3.0, "int64": 2.0}[dtype])
+            if elements >= _LARGE and dtype == "float32":
+                yield _case("topk", x, _first, _numpy_first, 10.0)
+    x = _numbers(random, "float32", max(budget.sizes[0], min(budget.sizes[-1], 1 << 20)))
+    yield _case("sort, comparator", x, _by_size, _numpy_by_size, 1.8)
+
+
+def _numbers(random: np.random.Generator, dtype: str, elements: int) -> np.ndarray[Any, Any]:
+    if dtype == "float32":
+        return random.standard_normal(elements, np.float32)
+    return random.integers(-(1 << 62), 1 << 62, elements)
+
+
+def _sorts(elements: int) -> float:
+    return 1.5 if elements >= _LARGE else _AS_FAST
+
+
+def _places(x: np.ndarray[Any, Any], large: float) -> Iterator[Case]:
+    ratio = large if x.size >= _LARGE else _AS_FAST
+    values = np.arange(x.size, dtype=np.float32)
+    yield _case("argsort", x, km.argsort, _numpy_argsort, ratio)
+    yield _case(
+        "sort_by_key",
+        x,
+        lambda v: km.sort_by_key(v, values)[1],
+        lambda v: _numpy_by_key(v, values)[1],
+        ratio,
+    )
+
+
+def _numpy_argsort(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return np.argsort(x)
+
+
+def _numpy_by_key(x: np.ndarray[Any, Any], values: np.ndarray[Any, Any]) -> tuple[Any, Any]:
+    places = np.argsort(x)
+    return x[places], values[places]
+
+
+def _first(x: np.ndarray[Any, Any]) -> Any:
+    return km.topk(x, _FIRST)[0]
+
+
+def _numpy_first(x: np.ndarray[Any, Any]) -> Any:
+    return np.sort(np.partition(x, x.size - _FIRST)[-_FIRST:])[::-1]
+
+
+def _smaller(a: Any, b: Any) -> Any:
+    return abs(a) < abs(b)
+
+
+def _by_size(x: np.ndarray[Any, Any]) -> Any:
+    return km.sort(x, comparator=_smaller)
+
+
+def _numpy_by_size(x: np.ndarray[Any, Any]) -> Any:
+    return x[np.argsort(abs(x), kind="stable")]
+
+
+def _case(
+    name: str,
+    x: np.ndarray[Any, Any],
+    ours: Callable[[Any], Any],
+    numpys: Callable[[Any], Any],
+    ratio: float,
+) -> Case:
+    return same_work(
+        name,
+        x,
+        {
+            OURS: lambda: ours(x),
+            "numpy": lambda: numpys(x),
+            "torch": _torch(x) if name == "sort" else "it has no such call",
+        },
+        (Goal("numpy", ratio),),
+        moved=2 * x.nbytes,
+    )
+
+
+def _torch(x: np.ndarray[Any, Any]) -> Callable[[], Any] | str:
+    module = peer("torch")
+    if isinstance(module, str):
+        return module
+    tensor = module.from_numpy(x)
+
+    def run() -> Any:  # Any: an array
+        return module.sort(tensor).values.numpy()
+
+    return run
