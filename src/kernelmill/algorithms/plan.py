@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+import numpy as np
+
 from kernelmill import events
 from kernelmill.algorithms.costs import WORTH_A_THREAD, Cost
 from kernelmill.compiler.captured import ALIGNMENT
@@ -20,10 +22,11 @@ from kernelmill.config import get_config
 from kernelmill.errors import ArgumentError
 from kernelmill.runtime.backend import FLAG_STREAM, Direct, Kernel, KernelSource, Launch
 from kernelmill.runtime.devices import chosen_device
+from kernelmill.runtime.memory import QUICK_TYPES
 from kernelmill.runtime.native import Caller, native, stream_threshold
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from kernelmill.compiler.op import Specialized
     from kernelmill.config import Config
@@ -368,6 +371,25 @@ def _direct(bound: Bound, *, fixed: bool) -> Direct:
 _QUICK: dict[object, tuple[Config, tuple[Plan, ...]]] = {}
 _QUICK_LIMIT: Final = 4096
 _LATELY: Final = 8
+
+
+def key_of(
+    parts: list[object],
+    arrays: Iterable[Any],  # Any: whatever the caller gave
+) -> tuple[object, ...] | None:
+    """Return `parts` and what tells arrays of common kinds apart; None if there are others.
+
+    Element types of arrays that are not NumPy's are told apart by the launchers.
+    """
+    for x in arrays:
+        kind = type(x)
+        if kind is np.ndarray:
+            parts += (x.dtype, x.shape)
+        elif kind in QUICK_TYPES:
+            parts += (kind, getattr(x, "shape", None))
+        else:
+            return None
+    return tuple(parts)
 
 
 def lately(key: tuple[object, ...]) -> tuple[Plan, ...]:

@@ -8,14 +8,11 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-import numpy as np
-
 from kernelmill import events
-from kernelmill.algorithms.plan import Bound, Plan, execute, lately, remember
+from kernelmill.algorithms.plan import Bound, Plan, execute, key_of, lately, remember
 from kernelmill.algorithms.reductions import Determinism, Options, Request, prepare, request_of
 from kernelmill.algorithms.weave import Roots
 from kernelmill.compiler.op import WELL_KNOWN, Op, root_of
-from kernelmill.runtime.memory import QUICK_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -209,14 +206,7 @@ def _quick_key(
         return None
     parts: list[object] = [reduce, axis, determinism, len(used), *map(root_of, used)]
     made = () if out is None else (out if type(out) is tuple else (out,))
-    for x in (*arrays, *made):
-        if type(x) is np.ndarray:
-            parts += (x.dtype, x.shape)
-            continue
-        if type(x) not in QUICK_TYPES:
-            return None
-        parts += (type(x), getattr(x, "shape", None))  # element types: told by the launchers
-    return tuple(parts)
+    return key_of(parts, (*arrays, *made))
 
 
 def _plan(request: Request, bound: Bound) -> Plan:

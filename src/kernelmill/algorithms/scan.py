@@ -8,13 +8,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from kernelmill import events
-from kernelmill.algorithms.plan import Bound, Plan, execute, lately, remember
+from kernelmill.algorithms.plan import Bound, Plan, execute, key_of, lately, remember
 from kernelmill.algorithms.scans import ScanOptions, ScanRequest, prepare_scan, scan_request
 from kernelmill.compiler.op import WELL_KNOWN, Op, root_of
-from kernelmill.runtime.memory import QUICK_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -191,14 +188,7 @@ def _quick_key(
     if init is not None or dtype is not None or type(axis) not in _PLAIN_AXES:
         return None
     parts: list[object] = [_scan, exclusive, axis, determinism, root_of(op)]
-    for array in (x,) if out is None else (x, out):
-        if type(array) is np.ndarray:
-            parts += (array.dtype, array.shape)
-        elif type(array) in QUICK_TYPES:
-            parts += (type(array), getattr(array, "shape", None))
-        else:
-            return None
-    return tuple(parts)
+    return key_of(parts, (x,) if out is None else (x, out))
 
 
 def _plan(request: ScanRequest, bound: Bound) -> Plan:
