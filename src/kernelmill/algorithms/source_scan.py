@@ -36,8 +36,9 @@ __all__ = [
 
 # How a device goes through the tiles: by the ring, one block a tile, a warp for each sequence.
 Way: TypeAlias = Literal["ring", "tiles", "each"]
-# The templates of the host: one sequence or several, those whose elements lie apart, by key.
-HostWay: TypeAlias = Literal["scan", "scan_columns", "scan_serial"]
+# The templates of the host: one sequence or several, those of integers in any order, those whose
+# elements lie apart, by key.
+HostWay: TypeAlias = Literal["scan", "scan_exact", "scan_columns", "scan_serial"]
 Stored: TypeAlias = "DType | StructType"
 # Warps of device/ring.cuh that do neither scan nor reduce: one loads, one looks back.
 RING_ROLES: Final = 2
@@ -124,6 +125,8 @@ def host_scan_source(name: str, parts: ScanText, way: HostWay = "scan") -> Kerne
     """Return the text of a scan on the host."""
     writer = _Writer(parts, HOST)
     structs = writer.structs()
+    if way == "scan" and writer.is_exact:
+        way = "scan_exact"
     none = "if (c.length == 0) return Sink::none(c);\n  " if writer.reduces else ""
     launch = f"const km::ScanCall c(call);\n  {none}km::{way}<Scan, Feed, Sink>::run(c, Scan(c));"
     return assemble(name, writer.files(f"{way}.hpp"), writer.printed, launch, structs)
@@ -163,6 +166,8 @@ class _Writer:
         self.printed: list[PrintedOperator] = []
         self.lines: list[str] = []
         self.includes: tuple[str, ...] = ()
+        # Whether every order of combination gives the same bits.
+        self.is_exact = False
 
     @property
     def reduces(self) -> bool:
@@ -198,6 +203,7 @@ class _Writer:
         vectors = self.dialect is HOST and parts.name in _FOLDS and parts.value.name in _WORDS
         base = f"km::fold::{parts.name}<{spelled}>" if vectors else "km::Combine"
         made = "" if vectors else f" : km::Combine(packed + {parts.combine.offset})"
+        self.is_exact = vectors and parts.value.kind != "float"
         if not vectors:
             self._print(parts.combine.program, "Combine")
         self.lines += [
