@@ -21,6 +21,7 @@ from kernelmill.package.metadata import read_metadata
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="builds for Linux only")
 
 STABLE, CLASSIC, TVM = "torch-stable-abi210", "torch213-cxx11", "tvm-ffi01"
+ARCHS = ("--arch", "8.0", "--arch", "9.0")
 CHIPS = {("cubin", "sm_80"), ("cubin", "sm_90")}
 PAIRS = [(f, b) for f in (STABLE, TVM) for b in ("cpu", "cu128", "cu130")] + [(CLASSIC, "cpu")]
 ALL = [f"{framework}-{backend}-{kp.MACHINE}" for framework, backend in PAIRS]
@@ -36,9 +37,7 @@ def built(tmp_path_factory):
         if not (place / "done.json").exists():
             shutil.rmtree(place, ignore_errors=True)
             root = kp.three_bindings(place / "img2gray")
-            done = kp.kernelmill(
-                "build", "--all", "--arch", "8.0", "--arch", "9.0", "--json", cwd=root
-            )
+            done = kp.kernelmill("build", "--all", *ARCHS, "--json", cwd=root)
             (place / "done.json").write_text(done.stdout)
     return place
 
@@ -251,26 +250,23 @@ def test_the_state_of_the_repository_stands_in_the_metadata(small):
     assert again(small)["unchanged"]
 
 
-def test_two_builds_elsewhere_are_byte_identical(tmp_path, root):
-    made = []
-    for place, jobs, zone, mask in (
-        ("a", 1, "UTC", "022"),
-        ("another/place", 2, "Asia/Tokyo", "077"),
-    ):
-        copy = tmp_path / place / "img2gray"
-        shutil.copytree(root, copy, ignore=shutil.ignore_patterns("build", "toolchain.lock"))
-        code = "import os, runpy, sys; os.umask(int(sys.argv[1], 8)); sys.argv[1:] = sys.argv[2:]; os.chdir(sys.argv.pop(1)); runpy.run_module('kernelmill', run_name='__main__')"
-        kp.python(
-            code, mask, copy, "build", "--no-cache", "--jobs", jobs, "--arch", "8.0",
-            "--variant", f"{STABLE}-*0-{kp.MACHINE}", "--variant", f"{TVM}-cpu-{kp.MACHINE}",
-            "--variant", f"{STABLE}-cpu-{kp.MACHINE}",
-            HOME=str(tmp_path / place), USER=place[:1], TZ=zone, LANG="C.UTF-8",
-        )  # fmt: skip
-        made.append(copy / "build")
-    names = sorted(path.name for path in made[0].iterdir() if path.name != ".kernelmill")
+def test_a_build_elsewhere_is_byte_identical(tmp_path, root):
+    """The same in another directory, home, time zone and mask, by another number of compilers."""
+    copy = tmp_path / "another/place/img2gray"
+    shutil.copytree(root, copy, ignore=shutil.ignore_patterns("build", "toolchain.lock"))
+    code = "import os, runpy, sys; os.umask(int(sys.argv[1], 8)); sys.argv[1:] = sys.argv[2:]; os.chdir(sys.argv.pop(1)); runpy.run_module('kernelmill', run_name='__main__')"
+    kp.python(
+        code, "077", copy, "build", "--no-cache", "--jobs", 1, *ARCHS,
+        "--variant", f"{STABLE}-*0-{kp.MACHINE}", "--variant", f"{TVM}-cpu-{kp.MACHINE}",
+        "--variant", f"{STABLE}-cpu-{kp.MACHINE}",
+        HOME=str(tmp_path), USER="another", TZ="Asia/Tokyo", LANG="C.UTF-8",
+    )  # fmt: skip
+    names = sorted(path.name for path in (copy / "build").iterdir() if path.name != ".kernelmill")
     assert len(names) == 3
     for name in names:
-        assert kp.tree(made[0] / name) == kp.tree(made[1] / name), name
-    assert (made[0].parent / "toolchain.lock").read_bytes() == (
-        made[1].parent / "toolchain.lock"
-    ).read_bytes()
+        assert kp.tree(copy / "build" / name) == kp.tree(root / "build" / name), name
+    mine, all_ = (json.loads((p / "toolchain.lock").read_text()) for p in (copy, root))
+    assert set(mine["cuda"]) == {"13.0"}
+    assert mine["cuda"]["13.0"] == all_["cuda"]["13.0"]
+    assert mine["host-compiler"] == all_["host-compiler"]
+    assert all(all_["headers"][name] == row for name, row in mine["headers"].items())
