@@ -146,9 +146,12 @@ def test_kernels_loads_it_and_it_computes(root, name, kind):
     assert str(root) not in said
 
 
-def test_kernels_loads_python_alone(tmp_path):
+def test_python_alone_loads_in_kernels_and_from_a_wheel(tmp_path):
     root = kp.scaffolded(tmp_path / "p", "noarch", ("cpu",))
     kp.kernelmill("build", cwd=root)
+    kp.kernelmill("wheel", cwd=root)
+    (wheel,) = (root / "dist").iterdir()
+    assert wheel.name == f"{kp.NAME}-1.0.0+torch.cpu-py3-none-any.whl"
     code = """
 import sys
 from pathlib import Path
@@ -157,8 +160,12 @@ import torch
 kernel = get_local_kernel(Path(sys.argv[1]), backend="cpu")
 image = torch.full((2, 2, 3), 100, dtype=torch.uint8)
 assert kernel.img2gray(image).tolist() == [[100, 100], [100, 100]]
+sys.path.insert(0, sys.argv[2])
+import img2gray
+assert img2gray.__file__.startswith(sys.argv[2])
+assert img2gray.img2gray(image).tolist() == [[100, 100], [100, 100]]
 """
-    kp.python(code, root)
+    kp.python(code, root, wheel)
     metadata = read_metadata(root / "build" / "torch-cpu")
     assert metadata.backend == "cpu"
     assert not list((root / "build" / "torch-cpu").glob("*.so"))

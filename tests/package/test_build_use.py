@@ -65,15 +65,6 @@ def test_a_changed_file_makes_no_wheel(root, tmp_path):
     assert "holds no variant torch-none*; it holds torch-stable-abi210-cpu" in done.stderr
 
 
-def test_a_wheel_of_python_alone(tmp_path):
-    root = kp.scaffolded(tmp_path / "p", "noarch", ("cpu",))
-    kp.kernelmill("build", cwd=root)
-    kp.kernelmill("wheel", cwd=root)
-    (path,) = (root / "dist").iterdir()
-    assert path.name == f"{kp.NAME}-1.0.0+torch.cpu-py3-none-any.whl"
-    kp.python(USE, PYTHONPATH=str(path))
-
-
 def test_pip_installs_it_editable_and_a_reload_sees_the_edit(tmp_path):
     root = kp.scaffolded(tmp_path / kp.NAME, "torch", ("cpu",))
     site = tmp_path / "site"
