@@ -256,8 +256,9 @@ def test_headers_include_only_each_other():
 
 
 def documented_tree() -> Callable[..., np.ndarray]:
-    """Execute the definition that the reference page ends with."""
-    (source,) = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    """Execute the definition of reductions on the reference page."""
+    snippets = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    (source,) = [text for text in snippets if "\ndef reduce(" in text]
     scope: dict[str, object] = {}
     exec(source, scope)
     return scope["reduce"]
