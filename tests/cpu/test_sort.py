@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
 from typing import Any
@@ -79,17 +80,44 @@ def test_merging_gives_the_same(dtype: str) -> None:
         assert same(km.sort(x, algorithm="radix"), x[wanted])
 
 
+def check_arrangements(x: np.ndarray) -> None:
+    for arranged in (x, np.sort(x), np.sort(x)[::-1], x[:1].repeat(len(x))):
+        assert same(km.sort(arranged), arranged[order(arranged)])
+        assert same(km.sort(arranged, descending=True), arranged[order(arranged, descending=True)])
+
+
 @pytest.mark.parametrize("dtype", ["i4", "u4", "f4", "i8", "u8", "f8"])
+def test_numbers_are_sorted_by_vectors(dtype: str) -> None:
+    for threads in (1, 2):
+        with override(num_threads=threads):
+            for length in (2048, 2049, 65536, 65537, 200_000):
+                check_arrangements(sample(dtype, length, threads))
+
+
+@pytest.mark.parametrize("length", [*range(1, 140, 9), 16, 32, 33, 64, 65])
+def test_few_numbers_are_sorted_by_vectors(length: int) -> None:
+    for dtype in ("i4", "u8", "f4", "f8"):
+        x = sample(dtype, length)
+        out = np.empty_like(x)
+        assert same(km.sort(x, out=out), x[order(x)])
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="names an instruction set of x86")
+@pytest.mark.parametrize("dtype", ["i4", "u8", "f4"])
 @pytest.mark.parametrize("threads", [1, 2, 4])
-def test_large_arrays_are_sorted_in_parts(dtype: str, threads: int) -> None:
-    with override(num_threads=threads):
+def test_without_vectors_numpy_sorts_parts(dtype: str, threads: int) -> None:
+    with override(num_threads=threads, march="x86-64-v2"):
+        assert "numpy.sort of parts" in km.sort.plan(np.zeros(SPLIT, dtype)).explain()
+        assert "by numpy.sort" in km.sort.plan(np.zeros(100, dtype)).explain()
         for length in (SPLIT, 2 * SPLIT + 77):
-            x = sample(dtype, length, threads)
-            for arranged in (x, np.sort(x), np.sort(x)[::-1], x[:1].repeat(length)):
-                assert same(km.sort(arranged), arranged[order(arranged)])
-                assert same(
-                    km.sort(arranged, descending=True), arranged[order(arranged, descending=True)]
-                )
+            check_arrangements(sample(dtype, length, threads))
+
+
+def test_arrangements_that_are_hard_on_pivots() -> None:
+    half = np.arange(30_000.0)
+    pipe = np.concatenate([half, half[::-1]])
+    for x in (pipe, pipe[::-1], np.tile(half[:17], 4000), half % 2, -pipe, np.roll(pipe, 7)):
+        check_arrangements(np.ascontiguousarray(x))
 
 
 def test_bfloat16_and_float16_go_by_their_values() -> None:
@@ -261,10 +289,7 @@ def test_plans_sort_arrays_like_theirs() -> None:
     sorts, places = km.sort.plan(x), km.argsort.plan(x, descending=True)
     assert same(sorts(y), y[order(y)])
     assert same(places(y), order(y, descending=True))
-    assert "numpy.sort" in sorts.explain()
     assert "radix" in places.explain()
-    large = km.sort.plan(np.zeros(SPLIT, "f4"))
-    assert "numpy.sort of parts" in large.explain()
     keys, values = km.sort_by_key.plan(x, np.arange(3000))(y, np.arange(3000))
     assert same(keys, y[order(y)])
     assert same(values, order(y))

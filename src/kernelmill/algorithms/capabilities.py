@@ -80,7 +80,12 @@ class Hole:
 
 # What is carried out through another library, by family, back end and types.
 _THROUGH: Final = {
-    ("sort", "cpu"): (PARTITIONED, "numpy.sort, of parts where arrays are large"),
+    ("sort", "cpu"): (PARTITIONED, "numpy.sort where there is no AVX-512, and along axes"),
+}
+# What a family does not do on a GPU yet.
+_WITHOUT: Final = {
+    ("sort", "complex128"): "sort with elements of complex128 has no form for CUDA in this version",
+    ("sort", STRUCT): "sort with a comparator has no form for CUDA in this version",
 }
 _TURNED: Final = ("transposed",)
 _NO_ORDER: Final = ("complex64", "complex128", STRUCT)
@@ -205,7 +210,9 @@ def capabilities() -> Capabilities:
                 dtype,
                 layout,
                 backend,
-                reasons[backend] or _lacking(family, backend) or _refusal(family, dtype, layout),
+                reasons[backend]
+                or _lacking(family, dtype, backend)
+                or _refusal(family, dtype, layout),
                 _through(family, dtype, backend),
             )
             for family, backend, dtype, layout in product(FAMILIES, BACKENDS, DTYPES, LAYOUTS)
@@ -213,8 +220,10 @@ def capabilities() -> Capabilities:
     )
 
 
-def _lacking(family: str, device: str) -> str:
-    return lacking(backend_named(device), _FAMILY_OF[family])
+def _lacking(family: str, dtype: str, device: str) -> str:
+    backend = backend_named(device)
+    without = _WITHOUT.get((family, dtype), "") if backend.target == "cuda" else ""
+    return lacking(backend, _FAMILY_OF[family]) or without
 
 
 def _refusal(family: str, dtype: str, layout: str) -> str:

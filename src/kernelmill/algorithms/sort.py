@@ -13,8 +13,15 @@ import numpy as np
 from kernelmill import events
 from kernelmill.algorithms.plan import Bound, Plan, execute
 from kernelmill.algorithms.sort_call import Algorithm, SortRequest, prepare_sort
-from kernelmill.algorithms.sort_numbers import restore_equal
+from kernelmill.algorithms.sort_numbers import (
+    PARTITIONED,
+    by_vectors,
+    has_vectors,
+    restore_equal,
+    vector_kernel,
+)
 from kernelmill.algorithms.transform import transform
+from kernelmill.dtypes import dtype_of
 from kernelmill.errors import ArgumentError
 from kernelmill.runtime.devices import current_backend
 
@@ -259,6 +266,8 @@ _PLAIN: Final = tuple(
     for stable in (True, False)
 )
 _SMALL: Final = 1 << 16
+# From here on vectors are quicker than NumPy, whose calls are.
+_VECTORS_FROM: Final = 1 << 11
 # Below, NumPy's own sort of places is quicker than a radix sort.
 _FEW: Final = 1 << 9
 _TYPES: Final = frozenset(
@@ -282,6 +291,8 @@ def _quick_sort(x: np.ndarray[Any, Any], *, descending: bool) -> Any:
     if not _is_small(x, _SMALL):
         return None
     kind: Literal["stable"] | None = "stable" if x.dtype.kind == "c" else None
+    if x.size >= _VECTORS_FROM and x.dtype.name in PARTITIONED and x.flags.c_contiguous:
+        return None if not x.flags.aligned else _by_vectors(x, descending=descending)
     made = x.copy()
     if descending and kind:
         made[:] = np.sort(x[::-1], kind=kind)[::-1]
@@ -289,6 +300,16 @@ def _quick_sort(x: np.ndarray[Any, Any], *, descending: bool) -> Any:
     made.sort(kind=kind)
     if descending or made.dtype.kind == "f":
         restore_equal(x, made, descending=descending)
+    return made
+
+
+def _by_vectors(x: np.ndarray[Any, Any], *, descending: bool) -> Any:
+    """Return an array sorted by vectors; None where there are none."""
+    kernel = vector_kernel(dtype_of(x.dtype), current_backend())
+    made = np.empty_like(x)
+    if not has_vectors(kernel) or not by_vectors(kernel, x, made):
+        return None
+    restore_equal(x, made, descending=descending)
     return made
 
 

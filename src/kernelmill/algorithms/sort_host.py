@@ -1,7 +1,7 @@
 """Sorts on the processor: which way is taken, and the kernels of `host/sort_*.hpp` for it.
 
-Plain numbers go to NumPy's own vectorised sort, large arrays of them in parts that threads sort
-side by side; places, values and other types to a radix sort; comparators to a merge sort.
+Plain numbers are sorted by vectors, where the processor has them, else by NumPy; places, values and
+other types by a radix sort; comparators by a merge sort.
 """
 
 from __future__ import annotations
@@ -15,7 +15,14 @@ import numpy as np
 from kernelmill.algorithms import iterators
 from kernelmill.algorithms.costs import Cost, count_flops
 from kernelmill.algorithms.plan import Bound, Built, Scope, build
-from kernelmill.algorithms.sort_numbers import PARTITIONED, SPLIT_FROM, sort_numbers, split_kernel
+from kernelmill.algorithms.sort_numbers import (
+    PARTITIONED,
+    SPLIT_FROM,
+    has_vectors,
+    sort_numbers,
+    split_kernel,
+    vector_kernel,
+)
 from kernelmill.algorithms.source import assemble, storing
 from kernelmill.algorithms.transform import transform
 from kernelmill.compiler.cpp import print_program
@@ -160,13 +167,16 @@ def flat_strides(views: tuple[View, ...], rank: int) -> tuple[tuple[int, ...], .
 
 
 def _bind_numbers(work: HostSort) -> Bound:
-    """Bind a sort of plain numbers by NumPy, of large arrays in parts."""
-    name = work.type.name
-    splits = work.keys.view.size == work.length and work.length >= SPLIT_FROM
+    """Bind a sort of plain numbers: by vectors, else by NumPy, of large arrays in parts."""
+    name, rows = work.type.name, work.shape[0]
     cost = Cost(2 * work.type.itemsize, max(1, work.length).bit_length())
-    if splits:
-        built = split_kernel(work.type, work.backend)
-    else:
+    built = None
+    if rows <= 1:
+        built = vector_kernel(work.type, work.backend)
+        if not has_vectors(built):
+            large = work.length >= SPLIT_FROM
+            built = split_kernel(work.type, work.backend) if large else None
+    if built is None:
         source = KernelSource(f"sort ({name}) by numpy.sort", "// numpy.sort\n")
         built = Built("sort", Kernel(source, 0), Scope(()), cost, work.backend)
     built = replace(built, cost=cost, nature=("sort", name, work.request.descending))
@@ -180,15 +190,15 @@ def _bind_numbers(work: HostSort) -> Bound:
         elements=0,
         workspace=0,
         result=None,
-        finish=partial(_by_numbers, work, built if splits else None),
+        finish=partial(_by_numbers, work, built),
     )
 
 
-def _by_numbers(work: HostSort, split: Built | None, result: Any) -> Any:
+def _by_numbers(work: HostSort, kernel: Built, result: Any) -> Any:
     x, to = (np.moveaxis(array_of(v.view), work.axis, -1) for v in (work.keys, work.outputs[0]))
     if may_overlap(work.keys.view, work.outputs[0].view):
         x = x.copy()
-    sort_numbers(x, to, split, descending=work.request.descending)
+    sort_numbers(x, to, kernel, descending=work.request.descending)
     return result
 
 

@@ -1,7 +1,8 @@
-"""Plain numbers, sorted by NumPy on the processor: parts of a large array on threads side by side.
+"""Plain numbers on the processor: sorted by vectors of 64 bytes, where there are none by NumPy.
 
-NumPy's sort uses the vectors of the processor but one core, and does not keep the order of equal
-numbers; of -0 and 0, and of NaN that differ in their bits, that is put right here.
+NumPy's sort uses one core, so parts of a large array are given to it on threads side by side.
+Neither keeps the order of equal numbers; of -0 and 0, and of NaN that differ in their bits, that is
+put right here.
 """
 
 from __future__ import annotations
@@ -27,9 +28,19 @@ if TYPE_CHECKING:
 
     from kernelmill.algorithms.plan import Built
     from kernelmill.dtypes import DType, StructType
-    from kernelmill.runtime.backend import Backend
+    from kernelmill.runtime.backend import Backend, Kernel
 
-__all__ = ["PARTITIONED", "SPLIT_FROM", "restore_equal", "sort_numbers", "split", "split_kernel"]
+__all__ = [
+    "PARTITIONED",
+    "SPLIT_FROM",
+    "by_vectors",
+    "has_vectors",
+    "restore_equal",
+    "sort_numbers",
+    "split",
+    "split_kernel",
+    "vector_kernel",
+]
 
 PARTITIONED: Final = ("int32", "int64", "uint32", "uint64", "float32", "float64")
 # Elements from which on an array is sorted in parts.
@@ -42,6 +53,9 @@ _SAMPLE: Final = 4001
 # Parts of which one holds less than this of the whole are no gain.
 _LEAST_SHARE: Final = 0.2
 _MOST_LEVELS: Final = 3
+# Elements of each thread that sorts by vectors.
+_SERIAL_BELOW: Final = 1 << 14
+_LINE: Final = 64
 _PACK: Final = {"i4": "i", "i8": "q", "u4": "I", "u8": "Q", "f4": "f", "f8": "d"}
 
 Numbers = np.ndarray[Any, Any]
@@ -64,6 +78,55 @@ def split_kernel(type_: DType | StructType, backend: Backend) -> Built:
         ),
         backend=backend,
     )
+
+
+def vector_kernel(type_: DType | StructType, backend: Backend) -> Built:
+    """Return the kernel that sorts with vectors, where the processor has them."""
+    spelled = type_spelling(type_, qualified=True)
+    name = f"sort ({type_}) by vectors"
+    return build(
+        ("vector sort", spelled),
+        "sort",
+        Scope(()),
+        Cost(4 * type_.itemsize, 32),
+        lambda: assemble(name, ["sort_vectors.hpp"], [], f"km::vector_sort<{spelled}>::run(call);"),
+        backend=backend,
+    )
+
+
+def by_vectors(kernel: Built, x: Numbers, to: Numbers) -> bool:
+    """Sort from one array to another; False where the processor has no such vectors."""
+    told = np.empty(1, np.int64)
+    address = native().address
+    threads = min(native().thread_count(), 1 + x.size // _SERIAL_BELOW)
+    kernel.backend.launch(
+        kernel.kernel,
+        Launch(
+            shape=(x.size,),
+            pointers=(address(x)[0], address(to)[0], address(told)[0]),
+            strides=((0,),) * 3,
+            captures=b"",
+            workspace=x.nbytes + _LINE,
+            threads=max(1, threads),
+            flags=0,
+            release_gil=x.size >= _SERIAL_BELOW,
+        ),
+    )
+    if events.active:
+        events.emit("launch", kernel.kernel.source.name, device="cpu", bytes=2 * x.nbytes)
+    return bool(told[0])
+
+
+_TOLD: dict[Kernel, bool] = {}
+
+
+def has_vectors(kernel: Built) -> bool:
+    """Return whether a kernel of vectors was compiled for a processor that has them."""
+    found = _TOLD.get(kernel.kernel)
+    if found is None:
+        nothing = np.empty(0, np.int64)
+        found = _TOLD[kernel.kernel] = by_vectors(kernel, nothing, nothing)
+    return found
 
 
 def split(kernel: Built, x: Numbers, to: Numbers, pivot: Any) -> int:
@@ -186,12 +249,15 @@ def _spans(x: Numbers, y: Numbers) -> tuple[tuple[int, int, bool], ...]:
 # ----------------------------------------------------------------------------- all rows
 
 
-def sort_numbers(x: Numbers, to: Numbers, kernel: Built | None, *, descending: bool) -> None:
-    """Sort the rows of an array, the last axis, into another that does not overlap it."""
-    whole = to.flags.c_contiguous and to.flags.aligned
-    if kernel is not None and x.ndim == 1 and whole:
+def sort_numbers(x: Numbers, to: Numbers, kernel: Built, *, descending: bool) -> None:
+    """Sort the rows of an array, the last axis, into another that does not overlap it.
+
+    `kernel` is that of vectors, or the one that splits arrays, where there is a gain.
+    """
+    if x.ndim == 1 and to.flags.c_contiguous and to.flags.aligned and kernel.kernel.entry:
         source = np.require(x, requirements=("C", "A"))
-        if _sort_in_parts(kernel, source, to):
+        sorts = by_vectors if "vectors" in kernel.kernel.source.name else _sort_in_parts
+        if sorts(kernel, source, to):
             restore_equal(x, to, descending=descending)
             return
     np.copyto(to, x)

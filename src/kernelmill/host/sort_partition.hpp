@@ -75,11 +75,8 @@ template <class T> struct split_numbers {
       right += before ^ 1;
     }
   }
-  static KM_COLD void run(const Call* call) {
-    const i64 n = call->shape[0];
-    const T* x = (const T*)call->operands[0].data;
-    T* to = (T*)call->operands[1].data;
-    const T pivot = element<T>::load((const char*)call->captures);
+  // By all threads; returns how many are smaller.
+  static KM_COLD i64 split(const Call* call, const T* x, i64 n, T* to, T pivot) {
     const i64 ranges = clamp((i64)call->threads, 1, most_ranges);
     i64 found[most_ranges], total = 0;
     auto first = [&](i64 low, i64 high) {
@@ -100,7 +97,12 @@ template <class T> struct split_numbers {
       }
     };
     for_tasks(call, ranges, second);
-    *(i64*)call->operands[2].data = total;
+    return total;
+  }
+  static KM_COLD void run(const Call* call) {
+    const T pivot = element<T>::load((const char*)call->captures);
+    *(i64*)call->operands[2].data =
+        split(call, (const T*)call->operands[0].data, call->shape[0], (T*)call->operands[1].data, pivot);
   }
 };
 
