@@ -69,8 +69,8 @@ def plain_forms(text: str, others: Iterable[str] = ()) -> dict[str, str]:
     Examples
     --------
     >>> from kernelmill.runtime.emulator.plain import plain_forms
-    >>> plain_forms("__global__ void k(int* x) { x[threadIdx.x] = 1; }")["k"].partition("(")[0]
-    'static inline __attribute__((always_inline)) void km_emu_plain_k'
+    >>> plain_forms("__global__ void k(int* x) { x[threadIdx.x] = 1; }")["k"].rpartition(")")[2]
+    ' { x [ threadIdx . x ] = 1 ; }'
     """
     found = _words(text)
     macros = _macros([text, *others])
