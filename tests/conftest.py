@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,6 +20,13 @@ _CACHE = os.environ["KERNELMILL_CACHE_DIR"] if _WORKER else tempfile.mkdtemp(pre
 # Set before anything imports kernelmill: the user's own cache is neither read nor written, and the
 # workers and children inherit it.
 os.environ["KERNELMILL_CACHE_DIR"] = _CACHE
+
+# A shell that starts the tests in the background lets them ignore Ctrl-C, and all their children.
+if (
+    threading.current_thread() is threading.main_thread()
+    and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile(
     "kernelmill",
