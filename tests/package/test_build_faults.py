@@ -145,7 +145,7 @@ def test_an_interrupted_build_leaves_nothing_half(root, number):
         )
     )
     process.send_signal(number)
-    _, said = process.communicate(timeout=20)
+    _, said = process.communicate(timeout=90)
     assert process.returncode != 0
     assert not (root / "build" / CPU).exists()
     if number != signal.SIGKILL:
@@ -160,7 +160,7 @@ def test_an_interrupted_build_leaves_nothing_half(root, number):
 
 
 def wait_for(condition):
-    until = time.monotonic() + 20
+    until = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.01)
