@@ -375,9 +375,9 @@ COUNT = np.zeros(1, np.int64)
             "`out[1]` has shape (2,), the counts have (1,)",
         ),
         (
-            lambda: km.select(X, lambda v: v > 0, out=(np.zeros(12, np.float32)[::2], COUNT)),
+            lambda: km.select(X, lambda v: v > 0, out=(np.zeros((6, 2), np.float32), COUNT)),
             ShapeError,
-            "`out[0]` has shape (6,) and strides (8,)",
+            "`out[0]` has shape (6, 2); accepted: arrays of one dimension",
         ),
         (
             lambda: km.select(np.zeros(300), lambda v: v > 0, out=(np.zeros(300), COUNT.view("i1"))),

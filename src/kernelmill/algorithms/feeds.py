@@ -36,7 +36,7 @@ device/transform.cuh has them. Where nothing is captured and nothing is computed
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from kernelmill.algorithms import iterators
 from kernelmill.algorithms import weave as nodes
@@ -70,6 +70,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Feed",
     "Feeds",
+    "Reads",
     "apart",
     "feeds_functions",
     "feeds_scope",
@@ -225,6 +226,17 @@ class Feeds:
         return None if found is None else found.length
 
 
+class Reads(Protocol):
+    """What decides where and in which library outputs are: what a call reads, as `Feeds` has it."""
+
+    @property
+    def arguments(self) -> list[Argument]: ...  # noqa: D102 - as in `Feeds`
+    @property
+    def backend(self) -> Backend: ...  # noqa: D102 - likewise
+    @property
+    def rules(self) -> PromotionTable: ...  # noqa: D102 - likewise
+
+
 def feeds_scope(*feeds: Feed) -> tuple[Specialized, ...]:
     """Return the operators of feeds that have one, for `Scope`."""
     return tuple(f.operator for f in feeds if f.operator is not None)
@@ -372,10 +384,11 @@ def _named(part: Any) -> str:
 def write_feeds(
     out: Any,
     types: tuple[DType | StructType, ...],
-    feeds: Feeds,
+    feeds: Reads,
     *,
     length: int,
     exact: bool = True,
+    name: str = "out",
 ) -> tuple[tuple[Feed, ...], Any]:
     """Return what a family of one dimension writes, and what the user gets.
 
@@ -391,6 +404,8 @@ def write_feeds(
         How many elements are written at most.
     exact
         Whether arrays must have that very length; else they may be longer.
+    name
+        What error texts call `out`.
 
     Raises
     ------
@@ -411,16 +426,16 @@ def write_feeds(
     parts = tuple(map(_one, out)) if len(types) > 1 and type(out) is tuple else (_one(out),)
     if len(parts) != len(types):
         raise ArgumentError(f"`out` has {len(parts)} arrays for {len(types)} results")
-    named = named_parts("out", parts)
+    named = named_parts(name, parts)
     given = feeds.arguments or [Ground.of((), length).index()]
     ground = out_ground(named, given, length)
-    for name, part in named:
-        _check_rank(name, part, ground)
-        _check_length(name, _length(part, ground), length, exact=exact)
+    for called, part in named:
+        _check_rank(called, part, ground)
+        _check_length(called, _length(part, ground), length, exact=exact)
     with promotion(feeds.rules):
         made_feeds = tuple(
-            _writing(name, part, type_, length, Strand(ground))
-            for (name, part), type_ in zip(named, types, strict=True)
+            _writing(called, part, type_, length, Strand(ground))
+            for (called, part), type_ in zip(named, types, strict=True)
         )
     return made_feeds, out
 

@@ -33,10 +33,10 @@ def select(
     flags
         Instead of `pred`: an array as long as `x`, of bools or numbers; what is not 0 is selected.
     out
-        A tuple: a buffer for each array of `x`, of its dtype, then an array of one integer for the
-        count. Then a GPU is not waited for, and the call can be part of a CUDA graph. Elements
-        beyond the end of a buffer are not written; what lies behind the selected ones stays as it
-        is.
+        A tuple: a buffer for each array of `x`, of its dtype and any stride, or an iterator, then
+        an array of one integer for the count. Then a GPU is not waited for, and the call can be
+        part of a CUDA graph. Elements beyond the end of a buffer are not written; what lies behind
+        the selected ones stays as it is.
 
     Returns
     -------

@@ -1,7 +1,8 @@
 """From the arguments of a selection to a bound call: checks, types, buffers, kernel, plan.
 
 The public functions are in `select.py`, `partition.py` and `unique.py`; the text of the kernels is
-in `select_source.py`, what becomes of full buffers in `select_results.py`.
+in `select_source.py`, what becomes of full buffers in `select_results.py`,
+which buffers there are in `select_outputs.py`.
 """
 
 from __future__ import annotations
@@ -17,8 +18,6 @@ from kernelmill.algorithms.arguments import (
     Argument,
     argument,
     backend_of,
-    given_outputs,
-    outputs_of,
     rules_of,
 )
 from kernelmill.algorithms.costs import Cost, count_flops
@@ -32,6 +31,7 @@ from kernelmill.algorithms.feeds import (
 from kernelmill.algorithms.iterators import is_iterator
 from kernelmill.algorithms.moves import moved
 from kernelmill.algorithms.plan import Bound, Built, Plan, Scope, build, execute, lately, remember
+from kernelmill.algorithms.select_outputs import buffers_of, sinks_of
 from kernelmill.algorithms.select_place import BULK, placed_on_device
 from kernelmill.algorithms.select_results import Buffers, Nest, Results
 from kernelmill.algorithms.select_source import (
@@ -46,14 +46,15 @@ from kernelmill.algorithms.select_source import (
     truth_of,
 )
 from kernelmill.compiler.op import root_of, specialize
-from kernelmill.dtypes import DType, StructType, int64, promotion
-from kernelmill.errors import ArgumentError, DeviceError, DTypeError, ShapeError
-from kernelmill.runtime.memory import QUICK_TYPES, is_on_cuda, may_overlap
+from kernelmill.dtypes import DType, StructType, promotion
+from kernelmill.errors import ArgumentError, DeviceError, ShapeError
+from kernelmill.runtime.memory import QUICK_TYPES, is_on_cuda
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from kernelmill.algorithms.layout import Pattern
+    from kernelmill.algorithms.select_source import Sinks
     from kernelmill.compiler.ir import Program
     from kernelmill.compiler.op import Op, Specialized
     from kernelmill.dtypes import PromotionTable, Type
@@ -191,10 +192,11 @@ def _prepare(request: Request, inputs: tuple[Any, ...], out: Any) -> tuple[Bound
             f"({', '.join(request.names)}), got {len(inputs)}"
         )
     computed = any(map(is_iterator, inputs))
-    call = (moved_feeds if computed else moved)(inputs, out, request.names[0])
+    handed = type(out) is tuple and any(map(is_iterator, out))
+    call = (moved_feeds if computed or handed else moved)(inputs, out, request.names[0])
     taken = (_fed if computed else _given)(request, call.inputs)
     with promotion(taken.rules):
-        buffers = _outputs(request, taken, call.out)
+        buffers = buffers_of(request, taken, call.out)
         bound = _bind(request, taken, buffers)
     results = Results(
         request.layout,
@@ -203,7 +205,7 @@ def _prepare(request: Request, inputs: tuple[Any, ...], out: Any) -> tuple[Bound
         buffers,
         call,
         taken.length,
-        computed=computed,
+        computed=computed or bool(buffers.sinks),
     )
     return replace(bound, finish=results.finish), results
 
@@ -290,83 +292,18 @@ def _given(request: Request, inputs: tuple[Any, ...]) -> _Taken:
     return _Taken(sources, first.view.shape[0], backend_of(given, "select"), rules_of(given))
 
 
-def _outputs(request: Request, taken: _Taken, out: Any) -> Buffers:
-    """Return the buffers of a call: those given, or new ones with room for everything."""
-    length, given = taken.length, taken.arguments
-    dtypes = [taken.sources[i].type for i in request.carried] * request.parts
-    if out is None:
-        wanted = [(dtype, length) for dtype in dtypes]
-        wanted += [(int64, length)] if request.lengths else []
-        made = [outputs_of(None, (t,), (n,), given) for t, n in (*wanted, (int64, request.counts))]
-        return Buffers(tuple(views[0] for views, _ in made), tuple(array for _, array in made))
-    if type(out) is not tuple or len(out) != request.outputs:
-        found = f"{len(out)} arrays" if type(out) is tuple else f"a {type(out).__name__}"
-        raise ArgumentError(
-            f"`out` is {found}; {request.family} takes a tuple of {request.outputs} here: "
-            f"{_described(request)}"
-        )
-    outputs = given_outputs(out, given)
-    for output in outputs:
-        if len(output.view.shape) != 1 or not output.view.is_c_contiguous:
-            raise ShapeError(
-                f"`{output.name}` has shape {output.view.shape} and strides "
-                f"{output.view.strides}; accepted: contiguous arrays of one dimension"
-            )
-    for output, dtype in zip(outputs, dtypes, strict=False):
-        if output.view.dtype != dtype:
-            raise DTypeError(
-                f"`{output.name}` has dtype {output.view.dtype}, the elements are {dtype}",
-                hint="elements are moved as they are",
-            )
-    _check_counts(request, outputs, length)
-    for i, output in enumerate(outputs):
-        for other in outputs[:i]:
-            if may_overlap(other.view, output.view):
-                raise ArgumentError(f"`{other.name}` and `{output.name}` overlap")
-    return Buffers(tuple(outputs), out)
-
-
-def _described(request: Request) -> str:
-    """Say what the arrays of `out` are for."""
-    whose = [
-        f"{request.names[i]} of part {p}" for p in range(request.parts) for i in request.carried
-    ]
-    if request.parts == 1:
-        whose = [request.names[i] for i in request.carried]
-    buffers = [f"a buffer for {name}" for name in whose]
-    buffers += ["one for the lengths"] if request.lengths else []
-    return ", ".join([*buffers, "the counts" if request.counts > 1 else "the count"])
-
-
-def _check_counts(request: Request, outputs: Sequence[Argument], length: int) -> None:
-    """Check the arrays of numbers that are written: lengths of runs, and counts."""
-    for output in outputs[-2 if request.lengths else -1 :]:
-        dtype = output.view.dtype
-        if not isinstance(dtype, DType) or not dtype.is_integer:
-            raise DTypeError(f"`{output.name}` has dtype {dtype}; accepted: integers")
-        if length > dtype.max:
-            raise DTypeError(
-                f"`{output.name}` has dtype {dtype}, which ends at {dtype.max}; there are "
-                f"{length} elements"
-            )
-    count = outputs[-1]
-    if count.view.shape != (request.counts,):
-        raise ShapeError(
-            f"`{count.name}` has shape {count.view.shape}, the counts have ({request.counts},)"
-        )
-
-
 # ----------------------------------------------------------------------------- the kernel
 
 
 def _bind(request: Request, taken: _Taken, buffers: Buffers) -> Bound:
     outputs, backend = buffers.outputs, taken.backend
-    sources = [s.apart_from(outputs) for s in taken.sources]
+    sources = [s.apart_from(buffers.written) for s in taken.sources]
     tests, operators = _tests(request, [s.type for s in sources])
-    feeds = [s.feed for s in sources if s.feed is not None]
+    feeds = [*(s.feed for s in sources if s.feed is not None), *buffers.feeds]
     scope = Scope((*operators, *feeds_scope(*feeds)))
     given = [a for s in sources for a in s.arguments]
-    columns = _columns(request, sources, scope, backend)
+    sinks = sinks_of(request, buffers, scope, len(given))
+    columns = _columns(request, sources, scope, backend, sinks)
     text = SelectionText(
         columns,
         request.first,
@@ -377,6 +314,7 @@ def _bind(request: Request, taken: _Taken, buffers: Buffers) -> Bound:
         _number_type(outputs[-2]) if request.lengths else None,
         _number_type(outputs[-1]),
         len(given),
+        sinks.get(-1),
     )
     length = taken.length
     placed = placed_on_device(text, given, length, backend) if backend.target == "cuda" else None
@@ -386,8 +324,12 @@ def _bind(request: Request, taken: _Taken, buffers: Buffers) -> Bound:
         built=built,
         functions=(*request.functions, *feeds_functions(*feeds)),
         shape=(length,),
-        views=tuple(a.view for a in (*given, *outputs)),
-        strides=(*_strides(sources), *((room,) for room in rooms)),
+        views=tuple(a.view for a in (*given, *outputs, *buffers.sunk)),
+        strides=(
+            *_strides(sources),
+            *((room,) for room in rooms),
+            *(steps for f in buffers.feeds for steps in f.strides),
+        ),
         elements=max(1, length),
         workspace=(2 + -(-length // chunk_of(columns))) * _LINK,
         result=buffers.arrays,
@@ -397,7 +339,11 @@ def _bind(request: Request, taken: _Taken, buffers: Buffers) -> Bound:
 
 
 def _columns(
-    request: Request, sources: Sequence[_Source], scope: Scope, backend: Backend
+    request: Request,
+    sources: Sequence[_Source],
+    scope: Scope,
+    backend: Backend,
+    sinks: Mapping[int, Sinks],
 ) -> tuple[Column, ...]:
     """Return how the sources are read; their operands and captured scalars follow each other."""
     operand, block = 0, len(request.ops)
@@ -407,11 +353,12 @@ def _columns(
         if feed is None:
             (array,) = source.arguments
             access = array.access(backend.target, _pattern(array.view))
-            made.append(Column(source.type, access, carried, operand))
+            column = Column(source.type, access, carried, operand)
         else:
             captures = scope.offsets[block] if feed.operator is not None else 0
             block += feed.operator is not None
-            made.append(Column(source.type, "fed", carried, operand, feed.key, feed, captures))
+            column = Column(source.type, "fed", carried, operand, feed.key, feed, captures)
+        made.append(replace(column, sinks=sinks.get(index)))
         operand += len(source.arguments)
     return tuple(made)
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernelmill.algorithms.arguments import Argument
+    from kernelmill.algorithms.feeds import Feed
     from kernelmill.algorithms.moves import Moved
     from kernelmill.runtime.memory import View
 
@@ -31,10 +32,36 @@ _SHARE: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Buffers:
-    """The arrays that a call writes: of each part those carried along, lengths, counts."""
+    """The arrays that a call writes: of each part those carried along, lengths, counts.
+
+    Where one of `sinks` is not None, results go there, and the output only says how many may.
+    """
 
     outputs: tuple[Argument, ...]
     arrays: tuple[Any, ...]
+    sinks: tuple[Feed | None, ...] = ()
+
+    @property
+    def feeds(self) -> tuple[Feed, ...]:
+        """The sinks, in order."""
+        return tuple(s for s in self.sinks if s is not None)
+
+    @property
+    def sunk(self) -> tuple[Argument, ...]:
+        """The operands of the sinks, in order."""
+        return tuple(a for s in self.feeds for a in s.arguments)
+
+    @property
+    def written(self) -> tuple[Argument, ...]:
+        """The memory that is written."""
+        sinks = self.sinks or (None,) * len(self.outputs)
+        made: list[Argument] = []
+        for output, sink in zip(self.outputs, sinks, strict=True):
+            if sink is None:
+                made.append(output)
+            else:
+                made += sink.arguments[len(sink.arguments) - sink.written :]
+        return tuple(made)
 
     def rooms(self, parts: int, carried: int, *, lengths: bool) -> tuple[int, ...]:
         """Return for each array how many elements fit in its part: the least of its arrays."""
@@ -52,7 +79,7 @@ class Results:
     """How the buffers of calls of these very shapes become results.
 
     `call` says whether the arrays were copied to a device, and so go back; `computed`, whether some
-    of what is read is no array.
+    of what is read or written is no array.
     """
 
     layout: Nest
@@ -95,6 +122,8 @@ class Results:
         view = self.buffers.outputs[-1].view
         if self.call.returns or self._may_lack(view):
             self._check(self._held(arrays))
+        if self.call.returns and self.buffers.sinks:
+            return self.call.back(arrays)
         if self.call.returns:
             self._bring_back(arrays)
             return self.call.targets

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from kernelmill.algorithms.source import VALUE_SLOT, assemble, text_of
 from kernelmill.compiler.builder import FunctionBuilder
 from kernelmill.compiler.cpp import print_program
-from kernelmill.compiler.cpp_types import type_spelling
+from kernelmill.compiler.cpp_types import type_definitions, type_spelling
 from kernelmill.compiler.dialects import CUDA, HOST
 from kernelmill.compiler.ir import Program
 from kernelmill.dtypes import DType, StructType, TupleType, bool_
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Column",
     "SelectionText",
+    "Sinks",
     "Way",
     "chunk_of",
     "cuda_select_source",
@@ -107,6 +108,7 @@ class Column:
     """What decides or is carried along: element type, how it is reached, which of both.
 
     `operand` is the number of its array in the call; `feed` computes it where `access` is "fed".
+    `sinks` take its results of each part, where those are not all contiguous arrays.
     """
 
     type: DType | StructType
@@ -116,6 +118,19 @@ class Column:
     key: object = None
     feed: Feed | None = field(default=None, repr=False, compare=False)
     captures: int = 0
+    sinks: Sinks | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sinks:
+    """What takes results of each part: feeds, and where operands and captured scalars of each lie.
+
+    `key` is what the text depends on.
+    """
+
+    key: tuple[object, ...]
+    places: tuple[tuple[int, int], ...]
+    feeds: tuple[Feed, ...] = field(repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +151,7 @@ class SelectionText:
     lengths: DType | None
     counts: DType
     inputs: int
+    length_sinks: Sinks | None = None
 
     @property
     def width(self) -> int:
@@ -146,7 +162,10 @@ class SelectionText:
     def operands(self) -> int:
         """How many arrays the call has."""
         carried = sum(c.carried for c in self.columns)
-        return self.inputs + self.parts * carried + (self.lengths is not None) + 1
+        fixed = self.inputs + self.parts * carried + (self.lengths is not None) + 1
+        sinks = [c.sinks for c in self.columns if c.sinks is not None]
+        sinks += [] if self.length_sinks is None else [self.length_sinks]
+        return fixed + sum(len(f.arguments) for s in sinks for f in s.feeds)
 
     @property
     def marks(self) -> int:
@@ -173,26 +192,28 @@ def host_select_source(name: str, text: SelectionText) -> KernelSource:
     """Return the text of a selection on the host."""
     printed: list[PrintedOperator] = []
     structs = decide_struct(text, HOST, printed)
-    columns, sources, includes = _columns(text, printed)
+    columns, sources, includes = _columns(text, printed, HOST)
     lengths = "void" if text.lengths is None else _spelled(text.lengths)
     launch = (
         f"km::selection<Decide, {text.parts}, {chunk_of(text.columns)}, {_spelled(text.counts)}, "
-        f"{lengths}, {text.first}, {text.deciding}, {text.inputs},\n      {columns}>"
+        f"{lengths}, {_lengths_to(text)}, {text.first}, {text.deciding}, {text.inputs},\n"
+        f"      {columns}>"
         "::run(call, Decide((const char*)call->captures));"
     )
     return assemble(name, ["select.hpp", *includes], printed, launch, structs + sources)
 
 
 def _columns(
-    text: SelectionText, printed: list[PrintedOperator]
+    text: SelectionText, printed: list[PrintedOperator], dialect: Dialect
 ) -> tuple[str, str, tuple[str, ...]]:
     """Return the template arguments of the columns, the structs they name, and files of those."""
     spelled: list[str] = []
     includes: list[str] = []
-    structs = ""
+    defined = type_definitions([c.type for c in text.columns], dialect)
+    structs = f"namespace km {{\n{defined}}}\n" if defined else ""
     for index, column in enumerate(text.columns):
         carried = str(column.carried).lower()
-        source = ""
+        source, sinks = "", ""
         if column.feed is not None:
             made = column.feed.text(
                 f"Feed{index}", operand=column.operand, captures=column.captures
@@ -205,11 +226,39 @@ def _columns(
                 "  template <class Call> static KM_INL auto make(const Call& call) {\n"
                 f"    return {made.made};\n  }}\n}};\n"
             )
+        if column.sinks is not None:
+            sinks = f"{'' if source else ', void'}, Sinks{index}"
+            structs += _sinks_struct(f"Sinks{index}", column.sinks, printed, includes)
         spelled.append(
             f"km::column<{_spelled(column.type)}, km::{column.access}, {carried}, "
-            f"{column.operand}{source}>"
+            f"{column.operand}{source}{sinks}>"
         )
+    if text.length_sinks is not None:
+        structs += _sinks_struct("Lengths", text.length_sinks, printed, includes)
     return ", ".join(spelled), structs, tuple(includes)
+
+
+def _sinks_struct(
+    name: str, sinks: Sinks, printed: list[PrintedOperator], includes: list[str]
+) -> str:
+    """Return the struct that makes what takes the results of each part."""
+    text, body = "", ""
+    for part, (feed, (operand, captures)) in enumerate(zip(sinks.feeds, sinks.places, strict=True)):
+        made = feed.text(f"{name}Of{part}", operand=operand, captures=captures)
+        printed += made.printed
+        includes += made.includes
+        text += made.text
+        body += f"    {'else ' if part else ''}if constexpr (P == {part}) return {made.made};\n"
+    return (
+        f"{text}struct {name} {{\n"
+        "  template <int P, class Call>\n"
+        "  static KM_INL auto make([[maybe_unused]] const Call& call) {\n"
+        f"{body}  }}\n}};\n"
+    )
+
+
+def _lengths_to(text: SelectionText) -> str:
+    return "void" if text.length_sinks is None else "Lengths"
 
 
 def decide_struct(text: SelectionText, dialect: Dialect, printed: list[PrintedOperator]) -> str:
@@ -290,7 +339,7 @@ def cuda_select_source(name: str, text: SelectionText, way: Way, captured: int) 
     """Return the text of a selection on a device; `captured` is the size of all its scalars."""
     printed: list[PrintedOperator] = []
     structs = decide_struct(text, CUDA, printed)
-    columns, sources, includes = _columns(text, printed)
+    columns, sources, includes = _columns(text, printed, CUDA)
     lengths = "void" if text.lengths is None else _spelled(text.lengths)
     tile, bounds = way.tile, str(way.threads)
     run = "  km::select_tiles<Part, Decide>::run(call);\n"
@@ -305,7 +354,7 @@ def cuda_select_source(name: str, text: SelectionText, way: Way, captured: int) 
         f"{structs}{sources}\n"
         f"typedef km::SelectCall<{text.operands}, {max(captured, VALUE_SLOT)}> Call;\n"
         f"typedef km::selection<Decide, {text.parts}, km::{'u64' if way.wide else 'u32'}, "
-        f"{_spelled(text.counts)}, {lengths}, {text.first}, {text.deciding},\n"
+        f"{_spelled(text.counts)}, {lengths}, {_lengths_to(text)}, {text.first}, {text.deciding},\n"
         f"    {text.inputs}, {tile.run}, {tile.rows}, {tile.warps}, {columns}> Part;\n"
         f"static_assert(Part::stage_bytes == {stage_bytes(text, tile)}, "
         '"what is asked of shared memory");\n'

@@ -8,10 +8,11 @@
 namespace km {
 
 constexpr int fed = 100;  // a pattern of columns alone
-template <class T, int P, bool Carried, int Operand, class Source = void>
+template <class T, int P, bool Carried, int Operand, class Source = void, class Sinks = void>
 struct column : arg<T, P> {
   typedef typename stored<T>::type raw;  // moved as it is
   typedef Source source;
+  typedef Sinks sinks;
   static constexpr bool carried = Carried;
   static constexpr int operand = Operand;
 };
@@ -98,8 +99,8 @@ KM_INL void leave(char* to, const char* from, int bytes) {
 
 // `Run` neighbours of a lane in each of `Rows` rows make a warp's part, `Workers` of them a tile.  Stages hold the columns, each
 // with the last elements of the tile before in front where neighbours decide; the marks; and where runs begin.
-template <class Decide, int Parts, class I, class Count, class Length, int First, int Deciding, int Inputs, int Run, int Rows,
-          int Workers, class... C>
+template <class Decide, int Parts, class I, class Count, class Length, class LengthSinks, int First, int Deciding, int Inputs,
+          int Run, int Rows, int Workers, class... C>
 struct selection {
   static constexpr int columns = (int)sizeof...(C), carried = (0 + ... + (int)C::carried);
   static constexpr bool heads = Decide::heads, lengths = !is_void<Length>;
@@ -327,18 +328,38 @@ struct selection {
   template <class Call, int K>
   static KM_INL void move(const Call& c, const held_parts& found, const char* stage, int worker, const i64 (&before)[Parts]) {
     if constexpr (at<K>::carried) {
-      constexpr int bytes = at<K>::size, unit = smallest_unit(bytes, (int)alignof(typename at<K>::raw));
+      constexpr int bytes = at<K>::size;
+      [[maybe_unused]] constexpr int unit = smallest_unit(bytes, (int)alignof(typename at<K>::raw));
       constexpr bool carries[] = {C::carried...};
       const char* from = stage + column_at<K> + worker * elements * bytes;
       int number = Inputs;
       KM_UNROLL_ALL for (int j = 0; j < K; j++) number += carries[j];
-      KM_UNROLL_ALL for (int p = 0; p < Parts; p++) {
-        const int output = number + p * carried;
-        const i64 fits = smaller<i64>(found.held[p], c.strides[output][0] - before[p]);
-        if (fits > 0) leave<unit>(c.data[output] + before[p] * bytes, from, (int)fits * bytes);
-        from += found.held[p] * bytes;
+      if constexpr (!is_void<typename at<K>::sinks>) {
+        hand_all<K>(c, found, from, number, before, indices_of<Parts>());
+      } else {
+        KM_UNROLL_ALL for (int p = 0; p < Parts; p++) {
+          const int output = number + p * carried;
+          const i64 fits = smaller<i64>(found.held[p], c.strides[output][0] - before[p]);
+          if (fits > 0) leave<unit>(c.data[output] + before[p] * bytes, from, (int)fits * bytes);
+          from += found.held[p] * bytes;
+        }
       }
     }
+  }
+  // Results that go to functors, one by one.
+  template <int K, class Call, int... P>
+  static KM_INL void hand_all(const Call& c, const held_parts& found, const char* from, int number, const i64 (&before)[Parts],
+                              indices<P...>) {
+    (hand<K, P>(c, found, from, number, before), ...);
+  }
+  template <int K, int P, class Call>
+  static KM_INL void hand(const Call& c, const held_parts& found, const char* from, int number, const i64 (&before)[Parts]) {
+    typedef at<K> A;
+    KM_UNROLL_ALL for (int p = 0; p < P; p++) from += found.held[p] * A::size;
+    const i64 fits = smaller<i64>(found.held[P], c.strides[number + P * carried][0] - before[P]);
+    const auto to = A::sinks::template make<P>(c);
+    for (i64 j = (i64)lane_id(); j < fits; j += warp_size)
+      to(before[P] + j, element<typename A::type>::load(from + j * A::size));
   }
   static KM_INL constexpr int smallest_unit(int bytes, int alignment) {
     int unit = bytes & -bytes;
@@ -351,14 +372,17 @@ struct selection {
   static KM_INL void move_lengths(const Call& c, int held, const char* stage, i64 low, int worker, i64 before, i64 last) {
     if constexpr (lengths) {
       const u32* begins = (const u32*)(stage + begins_at) + worker * elements;
-      Length* out = (Length*)c.data[lengths_at] + before - 1;
+      const auto put = [&](i64 run, i64 value) {
+        if constexpr (is_void<LengthSinks>) ((Length*)c.data[lengths_at])[run] = (Length)value;
+        else LengthSinks::template make<0>(c)(run, (Length)value);
+      };
       const i64 room = c.strides[lengths_at][0] - before + 1;
       for (int j = (int)lane_id(); j < held; j += warp_size) {
         const i64 begin = low + begins[j], previous = j ? low + begins[j - 1] : last;
-        if (before + j > 0 && j < room) out[j] = (Length)(begin - previous);
+        if (before + j > 0 && j < room) put(before - 1 + j, begin - previous);
       }
       if (low + elements >= c.shape[0] && lane_id() == 0 && held < room)
-        out[held] = (Length)(c.shape[0] - (held ? low + begins[held - 1] : last));
+        put(before - 1 + held, c.shape[0] - (held ? low + begins[held - 1] : last));
     }
   }
 

@@ -3,10 +3,12 @@
 // in the cache, its place comes from the chunk before it.  How a block is packed: select_pack.hpp.
 //
 //   km::selection<Decide, Parts, Chunk, Count, Length, First, Deciding, Inputs,
-//                 km::column<T, pattern, carried, operand, Source>...>::run(call, decide);
+//                 km::column<T, pattern, carried, operand, Source, Sinks>...>::run(call, decide);
 //
 // `Deciding` columns from number `First` on decide. A column is operand number `operand`, or where
-// its pattern is `fed` what the functor gives that `Source` makes of the call (algorithms/feeds.py).
+// its pattern is `fed` what the functor gives that `Source` makes of the call (algorithms/feeds.py);
+// its results go to the functors that `Sinks` makes for each part, where that is not void, and the lengths
+// to those of `LengthSinks`.
 // Operands: `Inputs` that are read; for each part the results of each carried column; the lengths of runs, unless `Length` is void; the counts.  The stride of a result is
 // the room of its part, in elements.  `Decide` is called with the values of an element and
 // returns the number of its part; what is not written has a higher one.  Where `Decide::heads` is
@@ -22,10 +24,12 @@ extern "C" int sched_yield(void);
 namespace km {
 
 constexpr int fed = 100;  // a pattern of columns alone
-template <class T, int P, bool Carried, int Operand, class Source = void> struct column : arg<T, P> {
+template <class T, int P, bool Carried, int Operand, class Source = void, class Sinks = void>
+struct column : arg<T, P> {
   static constexpr bool carried = Carried;
   static constexpr int operand = Operand;
   typedef Source source;
+  typedef Sinks sinks;
 };
 
 template <int K, class A, class... Rest> struct nth {
@@ -59,8 +63,8 @@ struct alignas(64) Link {
   i32 ready;
 };
 
-template <class Decide, int Parts, i64 Chunk, class Count, class Length, int First, int Deciding,
-          int Inputs, class... C>
+template <class Decide, int Parts, i64 Chunk, class Count, class Length, class LengthSinks, int First,
+          int Deciding, int Inputs, class... C>
 struct selection {
   static constexpr int columns = (int)sizeof...(C), carried = (0 + ... + (int)C::carried);
   static constexpr bool runs = !__is_same(Length, void), heads = Decide::heads;
@@ -171,12 +175,27 @@ struct selection {
       constexpr bool flags[] = {C::carried...};
       int number = Inputs;
       for (int j = 0; j < K; j++) number += flags[j];
+      if constexpr (!__is_same(typename at<K>::sinks, void))
+        return hand_all<K>(call, packed, link, number, indices_of<Parts>());
       for (int p = 0; p < Parts; p++, number += carried) {
         const Operand& to = call->operands[number];
         const i64 fits = smaller(packed.held[p], to.strides[0] - link.held[p]);
         if (fits > 0) move_out(to.data + link.held[p] * size, packed.bytes[p] + place, fits * size, stream);
       }
     }
+  }
+  // Results that go to functors, one by one.
+  template <int K, int... P>
+  static KM_INL void hand_all(const Call* call, const Packed& packed, const Link& link, int number, indices<P...>) {
+    (hand<typename at<K>::sinks, typename at<K>::type, P>(call, packed.bytes[P] + packed_at(K), packed.held[P],
+                                                          link.held[P], number + P * carried), ...);
+  }
+  // `held` values behind the `before` that are there; operand number `room` knows how many fit.
+  template <class Sinks, class T, int P>
+  static KM_INL void hand(const Call* call, const char* from, i64 held, i64 before, int room) {
+    const i64 fits = smaller(held, call->operands[room].strides[0] - before);
+    const auto to = Sinks::template make<P>(call);
+    for (i64 i = 0; i < fits; i++) to(before + i, element<T>::load(from + i * (i64)sizeof(T)));
   }
   // A run ends where the next one begins, so the first beginning of a chunk ends a run of an earlier
   // one, and the last run of all ends with the array.
@@ -193,6 +212,9 @@ struct selection {
       if (ends) made[held++] = (length)(call->shape[0] - (n > 0 ? low + begins[n - 1] : link.last));
       const i64 run = link.held[0] + first - 1, fits = smaller(held - first, to.strides[0] - run);
       constexpr i64 size = (i64)sizeof(length);
+      if constexpr (!__is_same(LengthSinks, void))
+        return hand<LengthSinks, length, 0>(call, (const char*)(made + first), held - first, run,
+                                            Inputs + Parts * carried);
       if (fits > 0) move_out(to.data + run * size, (const char*)(made + first), fits * size, stream);
     }
   }

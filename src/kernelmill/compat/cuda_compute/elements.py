@@ -16,7 +16,7 @@ from kernelmill.runtime.memory import as_view, is_on_cuda
 from kernelmill.structs import class_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Hashable, Sequence
 
     Element = DType | StructType
 
@@ -37,7 +37,6 @@ __all__ = [
     "sequence",
     "store",
     "store_numbers",
-    "stored",
     "type_of",
     "value_of",
     "whole",
@@ -211,18 +210,6 @@ def writing(given: Any, count: int, made: Element | None = None, *, first: int =
     return converted_output(found, made, wanted)
 
 
-def stored(out: Any, count: int, made: Element, run: Callable[[Any], Any]) -> None:
-    """Let `run` write so many elements to an array, or write what it returns to what else `out` is.
-
-    For families that write to arrays of their own type alone.
-    """
-    target = writing(out, count, made)
-    if native.is_iterator(target):
-        transform(run(None), lambda v: v, out=target)
-    else:
-        run(target)
-
-
 def array_of(given: Any, count: int) -> Any:
     """Return so many elements as an array, where a family takes no iterator."""
     found = reading(given, count)
@@ -234,9 +221,10 @@ def is_array_of(given: Any, element: Element) -> bool:
     return not _is_iterator(given) and type_of(given) == element
 
 
-def room(array: Any, count: int) -> Any:
-    """Return an array for at most so many elements: as much of it as there is."""
-    return part(array, 0, min(count, length(array)))
+def room(out: Any, count: int, made: Element) -> Any:
+    """Return what takes at most so many elements of the type `made`: as many as there is room."""
+    most = extent(out)
+    return writing(out, count if most is None else min(count, most), made)
 
 
 def store(found: Any, out: Any, count: int, made: Element) -> None:

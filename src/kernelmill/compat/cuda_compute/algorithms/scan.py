@@ -49,7 +49,7 @@ class InclusiveScan(Algorithm):
         given = elements.reading(d_in, count, value)
         operator = operator_for(op, (value, value), value)
         init = None if init_value is None else elements.initial(init_value)
-        elements.stored(d_out, count, value, lambda out: scan(given, operator, init=init, out=out))
+        scan(given, operator, init=init, out=elements.writing(d_out, count, value))
 
 
 @dataclass(frozen=True, slots=True)

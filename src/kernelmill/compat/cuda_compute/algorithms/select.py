@@ -41,14 +41,15 @@ def _write_all(
     *,
     counts: int = 1,
 ) -> None:
-    """Run into arrays where the outputs are such, without waiting; else write the results after.
+    """Run into the outputs, without waiting, where the numbers go to an array of integers.
 
-    `outputs` are what is written to, each with the type that is written.
+    Else the results are written after. `outputs` are what is written to, each with the type that is
+    written.
     """
     numbers = elements.type_of(d_num_selected)
-    direct = all(elements.is_array_of(out, type_) for out, type_ in outputs)
-    if direct and isinstance(numbers, DType) and numbers.is_integer:
-        buffers = (elements.room(out, count) for out, _ in outputs)
+    counted = elements.is_array_of(d_num_selected, numbers)
+    if counted and isinstance(numbers, DType) and numbers.is_integer:
+        buffers = (elements.room(out, count, type_) for out, type_ in outputs)
         run((*buffers, elements.writing(d_num_selected, counts)))
         return
     found = run(None)
