@@ -50,6 +50,7 @@ FAMILIES: Final = {
     "histogram": Family(("cpu/test_histogram.py",), ("cuda_histogram",)),
     "search": Family(("cpu/test_search.py",), ("cuda_search",)),
     "segmented": Family(("cpu/test_segmented.py",), ("cuda_segmented",)),
+    "sort": Family(("cuda/test_sort*.py",), ("cuda_sort",)),
     "kernels": Family(
         ("cuda/test_kernel*.py", "cuda/test_examples*.py"), ("cuda_kernels",)
     ),

@@ -40,7 +40,7 @@ FAMILIES: Final = (
 )  # fmt: skip
 CUDA_FAMILIES: Final = (
     "cuda_host", "cuda_first_call", "cuda_transform", "cuda_reduce", "cuda_scan", "cuda_select",
-    "cuda_histogram", "cuda_search", "cuda_segmented", "cuda_kernels",
+    "cuda_histogram", "cuda_search", "cuda_segmented", "cuda_sort", "cuda_kernels",
 )  # fmt: skip
 
 

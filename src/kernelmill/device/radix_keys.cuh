@@ -21,6 +21,13 @@ template <class U, U Infinity> KM_INL U order_of_float(U bits) {
   return (U)(bits & (U)(top - 1)) > Infinity ? (U)~(U)0 : number;
 }
 
+// By the real part first; numbers with a NaN are behind all others, those with one only in the imaginary part first.
+KM_INL u64 order_of_complex(u32 real, u32 imaginary) {
+  const u32 nan = 0xffffffffu;
+  if (real == nan) return (u64)(imaginary == nan ? nan : nan - 1) << 32 | imaginary;
+  return imaginary == nan ? (u64)(nan - 2) << 32 | real : (u64)real << 32 | imaginary;
+}
+
 // Smaller for what comes before; elements are moved as the bits that they are.
 template <class T> struct key_order {  // unsigned
   typedef typename key_bits<sizeof(T)>::type U;
@@ -43,7 +50,7 @@ KM_KEY_ORDER(f16, u16, (order_of_float<u16, 0x7c00>(bits)));
 KM_KEY_ORDER(bf16, u16, (order_of_float<u16, 0x7f80>(bits)));
 KM_KEY_ORDER(f32, u32, (order_of_float<u32, 0x7f800000u>(bits)));
 KM_KEY_ORDER(f64, u64, (order_of_float<u64, 0x7ff0000000000000ul>(bits)));
-KM_KEY_ORDER(c64, u64, (u64)key_order<f32>::of((u32)bits) << 32 | key_order<f32>::of((u32)(bits >> 32)));
+KM_KEY_ORDER(c64, u64, order_of_complex(key_order<f32>::of((u32)bits), key_order<f32>::of((u32)(bits >> 32))));
 #undef KM_KEY_ORDER
 
 // Bits `first` to `end` of the order, of which digit number d is the d-th from below; the last may be narrower, and is 0 where

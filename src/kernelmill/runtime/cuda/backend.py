@@ -62,6 +62,7 @@ class CudaBackend:
         "search",
         "segmented",
         "select",
+        "sort",
     )
     _loaded: dict[str, LoadedKernel] = field(default_factory=dict, repr=False)
 

@@ -52,6 +52,7 @@ class EmulatorBackend:
         "search",
         "segmented",
         "select",
+        "sort",
     )
     arch: str = ""
     multiprocessors: int = 4
