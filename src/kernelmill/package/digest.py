@@ -347,10 +347,27 @@ def hash_variant(directory: Path | str, algorithm: str = "sha256") -> Digest:
 
 
 def _hash_all(places: Sequence[str], algorithm: str) -> list[bytes]:
-    if len(places) > 1 and sum(map(os.path.getsize, places)) > _THREADED_BYTES:
+    made = [_small_hash(place, algorithm) for place in places]
+    large = [index for index, digest in enumerate(made) if not digest]
+    sizes = map(os.path.getsize, [places[index] for index in large])
+    if len(large) > 1 and sum(sizes) > _THREADED_BYTES:
         with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-            return list(pool.map(lambda place: file_hash(place, algorithm), places))
-    return [file_hash(place, algorithm) for place in places]
+            rest = list(pool.map(lambda index: file_hash(places[index], algorithm), large))
+    else:
+        rest = [file_hash(places[index], algorithm) for index in large]
+    for index, digest in zip(large, rest, strict=True):
+        made[index] = digest
+    return made
+
+
+def _small_hash(place: str, algorithm: str) -> bytes:
+    """Return the digest of a file that one read takes; nothing for a larger one."""
+    handle = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        head = os.read(handle, _SMALL)
+    finally:
+        os.close(handle)
+    return hashlib.new(algorithm, head).digest() if len(head) < _SMALL else b""
 
 
 def check_variant(directory: Path | str, expected: Digest) -> Digest:
