@@ -61,7 +61,7 @@ def test_runs_of_every_size(dtype):
 
 
 def test_all_equal_all_different_and_runs_longer_than_a_tile():
-    for x in (np.zeros(20011, "i4"), np.arange(20011, dtype="i4"), runs(30000, "i4", 1, 9000.0)):
+    for x in (np.zeros(20011, "f4"), np.arange(20011, dtype="f4"), runs(30000, "f4", 1, 9000.0)):
         check_all(x, np.arange(x.size, dtype=np.float32))
 
 
@@ -149,7 +149,7 @@ def test_keys_of_any_stride():
 
 
 @pytest.mark.host
-@pytest.mark.parametrize("march", ["x86-64-v2", "x86-64-v3"])
+@pytest.mark.parametrize("march", ["x86-64-v2", pytest.param("x86-64-v3", marks=pytest.mark.slow)])
 def test_the_same_on_one_thread_and_on_two_and_on_older_processors(march):
     x = runs(300_007, "f4", 1, 700.0)
     for threads in (1, 2):
