@@ -13,6 +13,7 @@ from kernelmill.algorithms.source import VALUE_SLOT, assemble, text_of
 from kernelmill.compiler.cpp import print_program
 from kernelmill.compiler.cpp_types import type_spelling
 from kernelmill.compiler.dialects import CUDA, HOST
+from kernelmill.dtypes import DType
 from kernelmill.runtime.backend import KernelSource
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from kernelmill.compiler.cpp import PrintedOperator
     from kernelmill.compiler.dialects import Dialect
     from kernelmill.compiler.ir import Program
-    from kernelmill.dtypes import DType, StructType
+    from kernelmill.dtypes import StructType
 
 __all__ = [
     "RING_ROLES",
@@ -200,10 +201,12 @@ class _Writer:
         """Print the operator; returns whether the host has vector forms for it."""
         parts = self.parts
         spelled = type_spelling(parts.value, qualified=True)
-        vectors = self.dialect is HOST and parts.name in _FOLDS and parts.value.name in _WORDS
+        value = parts.value
+        number = isinstance(value, DType) and value.name in _WORDS
+        vectors = self.dialect is HOST and parts.name in _FOLDS and number
         base = f"km::fold::{parts.name}<{spelled}>" if vectors else "km::Combine"
         made = "" if vectors else f" : km::Combine(packed + {parts.combine.offset})"
-        self.is_exact = vectors and parts.value.kind != "float"
+        self.is_exact = vectors and isinstance(value, DType) and value.kind != "float"
         if not vectors:
             self._print(parts.combine.program, "Combine")
         self.lines += [
