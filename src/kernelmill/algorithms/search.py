@@ -16,7 +16,15 @@ from kernelmill import events
 from kernelmill.algorithms import layout as layouts
 from kernelmill.algorithms.arguments import Argument, arguments_of, backend_of, outputs_of, rules_of
 from kernelmill.algorithms.costs import count_flops
-from kernelmill.algorithms.moves import moved
+from kernelmill.algorithms.feeds import (
+    Feed,
+    feeds_functions,
+    feeds_scope,
+    moved_feeds,
+    read_feeds,
+)
+from kernelmill.algorithms.iterators import is_iterator
+from kernelmill.algorithms.moves import computed, moved
 from kernelmill.algorithms.orders import own_order
 from kernelmill.algorithms.plan import (
     Bound,
@@ -36,14 +44,16 @@ from kernelmill.compiler.cpp_types import type_spelling
 from kernelmill.compiler.dialects import CUDA, HOST
 from kernelmill.compiler.op import Op, as_op, specialize
 from kernelmill.dtypes import TupleType, bool_, int64, promotion, storage
-from kernelmill.errors import DTypeError, ShapeError
+from kernelmill.errors import ArgumentError, DTypeError, ShapeError
 from kernelmill.runtime.backend import Grid, KernelSource
 from kernelmill.runtime.memory import QUICK_TYPES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from kernelmill.algorithms.feed_text import FeedText
     from kernelmill.compiler.op import Specialized
+    from kernelmill.dtypes import Type
     from kernelmill.runtime.backend import Backend
 
 __all__ = ["lower_bound", "upper_bound"]
@@ -125,11 +135,11 @@ class _Request:
         """The public function."""
         return "upper_bound" if self.upper else "lower_bound"
 
-    def operator(self, data: Argument, values: Argument) -> Op:
+    def operator(self, types: Sequence[Type]) -> Op:
         """Return the comparator; raises DTypeError where elements have no order of their own."""
         if self.comparator is not None:
             return as_op(self.comparator, name="comparator")
-        return own_order([data.type, values.type], ["data", "values"])
+        return own_order(types, ["data", "values"])
 
 
 # ----------------------------------------------------------------------------- checks and kernel
@@ -137,6 +147,8 @@ class _Request:
 
 def _prepare(request: _Request, inputs: tuple[Any, ...], out: Any) -> Bound:
     """Check the arguments of a call and bind them to a kernel."""
+    if len(inputs) == 2 and is_iterator(inputs[1]):  # noqa: PLR2004 - data and values
+        return _prepare_computed(request, inputs, out)
     call = moved(inputs, out, "data")
     data, values = (
         replace(a, name=name)
@@ -145,15 +157,13 @@ def _prepare(request: _Request, inputs: tuple[Any, ...], out: Any) -> Bound:
     backend = backend_of([data, values], "search")
     if len(data.view.shape) != 1:
         raise ShapeError(f"`data` has shape {data.view.shape}; expected: one dimension")
-    op = request.operator(data, values)
+    op = request.operator([data.type, values.type])
     with promotion(rules_of([data, values])):
         types = (data.type, values.type)
         found = specialize(op, types[::-1] if request.upper else types)
-    if isinstance(storage(found.result), TupleType) or storage(found.result) != bool_:
-        raise DTypeError(f"{op.name} returns {found.result}; a comparator returns a bool")
+    _check_comparator(op, found)
     outputs, result = outputs_of(call.out, (int64,), values.view.shape, [values, data], exact=True)
-    if outputs[0].view.dtype != int64:
-        raise DTypeError(f"`out` has elements of {outputs[0].view.dtype}; places are int64")
+    _check_places(outputs[0])
     data, values = (a.apart_from(outputs, elementwise=False) for a in (data, values))
     bound = _bind(request, found, [data, values, outputs[0]], backend)
     on_host = not any(a.view.place for a in (data, values)) and values.view.library != "torch"
@@ -162,12 +172,52 @@ def _prepare(request: _Request, inputs: tuple[Any, ...], out: Any) -> Bound:
     return replace(bound, finish=call.back) if call.returns else bound
 
 
+def _prepare_computed(request: _Request, inputs: tuple[Any, ...], out: Any) -> Bound:
+    """Check the arguments of a call whose values an iterator makes, and bind them to a kernel."""
+    call = moved_feeds((*computed(inputs[:1], "data"), inputs[1]), out, "data")
+    feeds = read_feeds(call.inputs, ("data", "values"), "search")
+    (data,), source = feeds.read[0].arguments, feeds.read[1]
+    if source.length is None:
+        raise ArgumentError(
+            "`values` has no end", hint="pass `km.iterators.strided(it, 1, count=n)`"
+        )
+    op = request.operator([data.type, source.type])
+    with promotion(feeds.rules):
+        types = (data.type, source.type)
+        found = specialize(op, types[::-1] if request.upper else types)
+    _check_comparator(op, found)
+    (places,), result = outputs_of(call.out, (int64,), (source.length,), [data], exact=True)
+    _check_places(places)
+    written = Feed("out", "out", int64, source.length, (places,), source.target, written=1)
+    source = source.apart_from((written,))
+    data = data.apart_from([places], elementwise=False)
+    bound = _bind(request, found, [data, data, places], feeds.backend, source)
+    bound = replace(bound, functions=(op.function, *feeds_functions(source)), result=result)
+    return replace(bound, finish=call.back) if call.returns else bound
+
+
+def _check_comparator(op: Op, found: Specialized) -> None:
+    if isinstance(storage(found.result), TupleType) or storage(found.result) != bool_:
+        raise DTypeError(f"{op.name} returns {found.result}; a comparator returns a bool")
+
+
+def _check_places(places: Argument) -> None:
+    if places.view.dtype != int64:
+        raise DTypeError(f"`out` has elements of {places.view.dtype}; places are int64")
+
+
 def _bind(
-    request: _Request, found: Specialized, operands: list[Argument], backend: Backend
+    request: _Request,
+    found: Specialized,
+    operands: list[Argument],
+    backend: Backend,
+    source: Feed | None = None,
 ) -> Bound:
+    """Bind data, values and places; where there is a source, nothing is read of the values."""
     data, values, places = operands
-    shape = values.view.shape
-    layout = layouts.elementwise(shape, [values.operand], [places.operand])
+    shape = places.view.shape
+    read = places if source is not None else values
+    layout = layouts.elementwise(shape, [read.operand], [places.operand])
     extents = layout.shape or (1,)
     strides = layout.strides if layout.shape else ((0,), (0,))
     length, elements = data.view.size, math.prod(shape)
@@ -176,11 +226,15 @@ def _bind(
     grid = Grid(max(1, min(blocks, policy.most_blocks)), policy.threads, (length,))
     step = data.view.strides[0] if length else 0
     return Bound(
-        built=_built(request, found, operands, backend),
+        built=_built(request, found, operands, backend, source),
         functions=(),
         shape=extents,
-        views=tuple(a.view for a in operands),
-        strides=((step, *(0,) * (len(extents) - 1)), *strides),
+        views=tuple(a.view for a in (*operands, *(source.arguments if source else ()))),
+        strides=(
+            (step, *(0,) * (len(extents) - 1)),
+            *strides,
+            *(source.strides if source is not None else ()),
+        ),
         elements=elements,
         workspace=0,
         result=None,
@@ -190,9 +244,16 @@ def _bind(
 
 
 def _built(
-    request: _Request, found: Specialized, operands: list[Argument], backend: Backend
+    request: _Request,
+    found: Specialized,
+    operands: list[Argument],
+    backend: Backend,
+    source_feed: Feed | None,
 ) -> Built:
     types = tuple(storage(a.type) for a in operands[:2])
+    if source_feed is not None:
+        types = (types[0], source_feed.type)
+    scope = Scope((found, *(feeds_scope(source_feed) if source_feed is not None else ())))
     aligned = all(a.access(backend.target, "contiguous") != "unaligned" for a in operands[:2])
     plain = _is_plain(operands[0])
     program = storing(found.translation.program, (bool_,))
@@ -201,31 +262,54 @@ def _built(
     name = f"{request.name} {found.op.name} ({types[0]}, {types[1]})"
 
     def source() -> KernelSource:
+        made, source_of = _source_text(source_feed, found.size)
+        printed_source = () if made is None else made.printed
+        includes = () if made is None else made.includes
         if backend.target == "host":
             adjoins = "true" if plain else "false"
             run = (
-                f"km::search<km::Op, {data}, {value}, {upper}, {adjoins}>::run(call, "
-                "km::Op(call->captures));"
+                f"km::search<km::Op, {data}, {value}, {upper}, {adjoins}{source_of and ', Values'}>"
+                "::run(call, km::Op(call->captures));"
             )
-            return assemble(name, ["search.hpp"], [print_program(program, HOST)], run)
+            printed_host = [print_program(program, HOST), *printed_source]
+            return assemble(name, ["search.hpp", *includes], printed_host, run, source_of)
         policy = search_policy()
         printed = print_program(program, CUDA)
-        room = max(VALUE_SLOT, -(-found.size // VALUE_SLOT) * VALUE_SLOT)
+        room = max(VALUE_SLOT, -(-scope.size // VALUE_SLOT) * VALUE_SLOT)
+        count = 3 + (len(source_feed.arguments) if source_feed is not None else 0)
         access = "km::element" if aligned else "km::unaligned_element"
         rest = (
-            f"typedef km::search<km::Op, {data}, {value}, {upper}, {room}, {access}, "
-            f"{policy.beside}> Run;\n"
+            f"{source_of}typedef km::search<km::Op, {data}, {value}, {upper}, {room}, {access}, "
+            f"{policy.beside}, {count}{source_of and ', Values'}> Run;\n"
             f"KM_EXPORT void __launch_bounds__({policy.threads})\n"
             "km_kernel(const __grid_constant__ Run::call call) {\n  Run::each(call);\n}\n"
         )
-        return KernelSource(name, text_of(name, ["search.cuh"], [printed], rest), policy.threads)
+        return KernelSource(
+            name,
+            text_of(name, ["search.cuh", *includes], [printed, *printed_source], rest),
+            policy.threads,
+        )
 
     depth = 8 + max(1, operands[0].view.size).bit_length()
     cost = Cost(
         sum(a.view.dtype.itemsize for a in operands[:2]), depth * (2 + count_flops(program))
     )
-    key = ("search", found, types, request.upper, aligned, plain)
-    return build(key, "search", Scope((found,)), cost, source, backend=backend)
+    fed = None if source_feed is None else source_feed.key
+    key = ("search", found, types, request.upper, aligned, plain, fed)
+    return build(key, "search", scope, cost, source, backend=backend)
+
+
+def _source_text(source: Feed | None, captures: int) -> tuple[FeedText | None, str]:
+    """Return the functor of values that are computed, and the struct that makes it."""
+    if source is None:
+        return None, ""
+    made = source.text("Value", operand=3, captures=captures)
+    return made, (
+        f"{made.text}struct Values {{\n"
+        "  static constexpr bool computes = true;\n"
+        "  template <class Call> static KM_INL auto make(const Call& call) {\n"
+        f"    return {made.made};\n  }}\n}};\n"
+    )
 
 
 def _is_plain(data: Argument) -> bool:

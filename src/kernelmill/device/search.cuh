@@ -1,10 +1,10 @@
 // search.cuh - where values belong in sorted data: a thread searches for several values side by side, so that it waits once
 // for all of them.  What comes before what, says the comparator.
 //
-//   typedef km::search<Op, Data, Value, upper, Captured, Access> Run;  Run::each(call)
+//   typedef km::search<Op, Data, Value, upper, Captured, Access, Beside, Operands, Source> Run;  Run::each(call)
 //
 // Operands: the data, in one dimension, the values, the places.  The shape is that of the values, `length` that of the data.
-// Whatever the order of the data, no place outside is read.
+// Where there is a `Source`, values come from the functor that it makes.  Whatever the order of the data, no place outside is read.
 #pragma once
 #include "operands.cuh"
 
@@ -12,19 +12,25 @@ namespace km {
 
 constexpr int search_threads = 256;
 
-template <int Bytes>
+template <int Bytes, int Operands>
 struct SearchCall {
   __align__(16) char captures[Bytes];
-  char* data[3];
-  i64 elements, ndim, shape[max_dims], strides[3][max_dims];
+  char* data[Operands];
+  i64 elements, ndim, shape[max_dims], strides[Operands][max_dims];
   char* parts;
   u32* tickets;
   i64 length;
 };
 
-template <class Op, class D, class V, bool Upper, int Bytes, template <class> class Access, int Beside>
+struct no_source {
+  static constexpr bool computes = false;
+  template <class Call> static KM_INL int make(const Call&) { return 0; }
+};
+
+template <class Op, class D, class V, bool Upper, int Bytes, template <class> class Access, int Beside, int Operands = 3,
+          class Source = no_source>
 struct search {
-  typedef SearchCall<Bytes> call;
+  typedef SearchCall<Bytes, Operands> call;
 
   static KM_INL char* at(const call& c, int k, i64 i) {
     if (c.ndim <= 1) return c.data[k] + i * (c.ndim ? c.strides[k][0] : 0);
@@ -44,12 +50,15 @@ struct search {
   }
   static KM_INL void each(const call& c) {
     const Op op(c.captures);
+    [[maybe_unused]] const auto made = Source::make(c);
     const i64 step = (i64)gridDim.x * blockDim.x;
     _Pragma("unroll 1") for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < c.elements; i += Beside * step) {
       V value[Beside];
       i64 found[Beside];
       KM_UNROLL_ALL for (int u = 0; u < Beside; u++) {
-        value[u] = Access<V>::load(at(c, 1, smaller(i + u * step, c.elements - 1)));
+        const i64 from = smaller(i + u * step, c.elements - 1);
+        if constexpr (Source::computes) value[u] = made(from);
+        else value[u] = Access<V>::load(at(c, 1, from));
         found[u] = 0;
       }
       _Pragma("unroll 1") for (i64 n = c.length; n > 1;) {

@@ -1,16 +1,22 @@
 // search.hpp - where values belong in sorted data: several binary searches side by side, so that their
 // cache misses overlap, without branches.  What comes before what, says the comparator.
 //
-//   km::search<Op, Data, Value, upper, plain>::run(call, Op)      // plain: the data adjoin, aligned
+//   km::search<Op, Data, Value, upper, plain, Source>::run(call, Op)      // plain: the data adjoin, aligned
 //
 // Operands: the data, in one dimension, the values, the places.  The shape is that of the values; flags
-// hold the length of the data, times 2.  Whatever the order of the data, no place outside is read.
+// hold the length of the data, times 2.  Where there is a `Source`, values come from the functor that it makes.
+//  Whatever the order of the data, no place outside is read.
 #pragma once
 #include "numbered.hpp"
 
 namespace km {
 
-template <class Op, class D, class V, bool Upper, bool Plain> struct search {
+struct no_source {
+  static constexpr bool computes = false;
+  static KM_INL int make(const Call*) { return 0; }
+};
+
+template <class Op, class D, class V, bool Upper, bool Plain, class Source = no_source> struct search {
   static constexpr i64 beside = 32, task = 1024;
 
   struct Job {
@@ -54,13 +60,18 @@ template <class Op, class D, class V, bool Upper, bool Plain> struct search {
     const elements_of<V> from{job.call, 1};
     const elements_of<i64> to{job.call, 2};
     const bool plain = to.plain();
+    [[maybe_unused]] const auto made = Source::make(job.call);
     char room[beside * sizeof(V)];
     V value[beside];
     i64 at[beside];
     for (i64 i = begin, n; i < end; i += n) {
       n = smaller(beside, end - i);
-      const char* values = from.fetch(i, n, room);
-      for (i64 u = 0; u < n; u++) value[u] = element<V>::load(values + u * (i64)sizeof(V));
+      if constexpr (Source::computes) {
+        for (i64 u = 0; u < n; u++) value[u] = made(i + u);
+      } else {
+        const char* values = from.fetch(i, n, room);
+        for (i64 u = 0; u < n; u++) value[u] = element<V>::load(values + u * (i64)sizeof(V));
+      }
       find(job, value, at, (int)n);
       for (i64 u = 0; u < n; u++)
         element<i64>::store(plain ? to.call->operands[2].data + (i + u) * 8 : to.at(i + u), at[u]);
