@@ -13,6 +13,7 @@ import numpy as np
 from kernelmill import events
 from kernelmill.algorithms.plan import Bound, Plan, execute
 from kernelmill.algorithms.sort_call import Algorithm, SortRequest, prepare_sort
+from kernelmill.algorithms.sort_host import radix_kernel, radix_of_row
 from kernelmill.algorithms.sort_numbers import (
     PARTITIONED,
     by_vectors,
@@ -87,7 +88,7 @@ def sort(
     ArgumentError
         Options that contradict each other; bits beyond those of an element.
     NotImplementedHere
-        Arrays of a GPU, in this version.
+        A comparator, "merge" or complex128 for arrays of a GPU, in this version.
     OperatorError, DeviceError, CompileError
         As `km.transform`.
 
@@ -213,6 +214,11 @@ def sort_by_key(
     >>> km.sort_by_key(np.array([2, 1, 2]), np.array([10.0, 20.0, 30.0]))
     (array([1, 2, 2]), array([20., 10., 30.]))
     """
+    options = (comparator, descending, stable, bits, algorithm, axis)
+    if out is None and key is None and options in _PLAIN:
+        done = _quick_by_key(keys, values, descending=descending)
+        if done is not None:
+            return done
     several = values if type(values) is tuple else (values,)
     if not several:
         raise ArgumentError("`values` is empty; at least one array is needed")
@@ -221,7 +227,7 @@ def sort_by_key(
             f"`out` takes the keys and {len(several)} arrays of values: a tuple of "
             f"{1 + len(several)}"
         )
-    request = SortRequest("sort_by_key", comparator, descending, stable, bits, algorithm, axis)
+    request = SortRequest("sort_by_key", *options)
     if key is None:
         made = _by_key(keys, several, request, out)
     else:
@@ -268,8 +274,10 @@ _PLAIN: Final = tuple(
 _SMALL: Final = 1 << 16
 # From here on vectors are quicker than NumPy, whose calls are.
 _VECTORS_FROM: Final = 1 << 11
-# Below, NumPy's own sort of places is quicker than a radix sort.
+# Elements of so many bytes from which on a radix sort is quicker than NumPy's sort of places.
+_RADIX_FROM: Final = {4: 1 << 10, 8: 1 << 13}
 _FEW: Final = 1 << 9
+_CARRIED: Final = (4, 8)
 _TYPES: Final = frozenset(
     np.dtype(t)
     for t in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8", "c8", "c16")
@@ -314,11 +322,45 @@ def _by_vectors(x: np.ndarray[Any, Any], *, descending: bool) -> Any:
 
 
 def _quick_argsort(x: np.ndarray[Any, Any], *, descending: bool, stable: bool) -> Any:
-    if not _is_small(x, _FEW):
+    """Return the places of a small array; None where it is not one."""
+    if not _is_small(x, _SMALL):
         return None
-    if descending:
-        return x.size - 1 - np.argsort(x[::-1], kind="stable")[::-1]
-    return x.argsort(kind="stable" if stable else None)
+    if x.size < _RADIX_FROM.get(x.itemsize, _FEW):
+        if descending:
+            return x.size - 1 - np.argsort(x[::-1], kind="stable")[::-1]
+        return x.argsort(kind="stable" if stable else None)
+    if not (x.flags.c_contiguous and x.flags.aligned):
+        return None
+    kernel = radix_kernel("argsort", dtype_of(x.dtype), 4, current_backend(), carried=False)
+    made = np.empty(x.size, np.int64)
+    radix_of_row(kernel, (x, made), 4, keys=False, descending=descending)
+    return made
+
+
+def _quick_by_key(keys: Any, values: Any, *, descending: bool) -> Any:
+    """Return small keys and values sorted; None where they are not small arrays of NumPy."""
+    if type(keys) is not np.ndarray or not _is_small(keys, _SMALL):
+        return None
+    if (
+        type(values) is not np.ndarray
+        or values.shape != keys.shape
+        or values.itemsize not in _CARRIED
+    ):
+        return None
+    if values.dtype not in _TYPES:
+        return None
+    if keys.size < _RADIX_FROM.get(keys.itemsize, _FEW):
+        places = _quick_argsort(keys, descending=descending, stable=True)
+        return keys[places], values[places]
+    given = (keys, values)
+    if not all(a.flags.c_contiguous and a.flags.aligned for a in given):
+        return None
+    size = values.itemsize
+    type_ = dtype_of(keys.dtype)
+    kernel = radix_kernel("sort_by_key", type_, size, current_backend(), carried=True)
+    made = np.empty_like(keys), np.empty_like(values)
+    radix_of_row(kernel, (*given, *made), size, keys=True, descending=descending)
+    return made
 
 
 # ----------------------------------------------------------------------------- plans

@@ -29,8 +29,9 @@ from kernelmill.compiler.cpp import print_program
 from kernelmill.compiler.cpp_types import type_spelling
 from kernelmill.compiler.dialects import HOST
 from kernelmill.dtypes import DType, StructType, bool_
-from kernelmill.runtime.backend import Kernel, KernelSource
+from kernelmill.runtime.backend import Kernel, KernelSource, Launch
 from kernelmill.runtime.memory import View, array_of, as_view, may_overlap
+from kernelmill.runtime.native import native
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,6 +51,8 @@ __all__ = [
     "flat_strides",
     "less_of",
     "merge_workspace",
+    "radix_kernel",
+    "radix_of_row",
     "radix_workspace",
     "raw",
     "room_of",
@@ -62,6 +65,8 @@ _CARRIED: Final = (4, 8)
 _MOST_PLACES: Final = (1 << 32) - 1
 _COUNTS: Final = 16 * 256 * 8  # bytes of the counters of a digit, see host/sort_radix.hpp
 _LINE: Final = 64
+# Bytes of keys of a row for each thread that takes part.
+_SHARED_BYTES: Final = 128 << 10
 _DESCENDING: Final = 17
 _PLACES_ONLY: Final = 2
 
@@ -227,7 +232,7 @@ def _bind_radix(work: HostSort) -> Bound:
     if work.request.name != "sort":
         wide = 8 if work.length > _MOST_PLACES else 4
         payload = work.values[0].view.dtype.itemsize if carried else wide
-    built = _radix_kernel(work, payload, carried=carried)
+    built = radix_kernel(request.name, work.type, payload, work.backend, carried=carried)
     low, high = request.bits or (0, 8 * work.type.itemsize)
     views = tuple(as_view(raw(a), "x") for a in (*arrays, *results))
     return Bound(
@@ -251,25 +256,55 @@ def raw(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return array.reshape(-1).view(np.uint8)
 
 
-def _radix_kernel(work: HostSort, payload: int, *, carried: bool) -> Built:
-    key = type_spelling(work.type, qualified=True)
+def radix_kernel(
+    name: str, type_: DType | StructType, payload: int, backend: Backend, *, carried: bool
+) -> Built:
+    """Return the radix sort of a public function, for payloads of so many bytes or places."""
+    key = type_spelling(type_, qualified=True)
     number, result = f"km::u{8 * payload}", "km::i64"
     if not payload:
         number = result = "km::nothing"
     elif carried:
         result = number
     places = "true" if payload and not carried else "false"
-    keys = "true" if work.wants_keys else "false"
-    name = f"{work.request.name} ({work.type}) by radix"
+    keys = "true" if name != "argsort" else "false"
+    told = f"{name} ({type_}) by radix"
     run = f"km::radix_sort<{key}, {number}, {result}, {places}, {keys}>::run(call);"
-    moved = work.type.itemsize * (work.type.itemsize + payload)
+    moved = type_.itemsize * (type_.itemsize + payload)
     return build(
         ("radix", key, number, result, places, keys),
         "sort",
         Scope(()),
-        Cost(2 * moved, 8 * work.type.itemsize),
-        lambda: assemble(name, ["sort_radix.hpp"], [], run),
-        backend=work.backend,
+        Cost(2 * moved, 8 * type_.itemsize),
+        lambda: assemble(told, ["sort_radix.hpp"], [], run),
+        backend=backend,
+    )
+
+
+def radix_of_row(
+    kernel: Built,
+    arrays: tuple[np.ndarray[Any, Any], ...],
+    payload: int,
+    *,
+    keys: bool,
+    descending: bool,
+) -> None:
+    """Sort one contiguous array, the first; the others are the operands behind it."""
+    x = arrays[0]
+    threads = min(native().thread_count(), 1 + x.nbytes // _SHARED_BYTES)
+    address = native().address
+    kernel.backend.launch(
+        kernel.kernel,
+        Launch(
+            shape=(1, x.size),
+            pointers=tuple(address(a)[0] for a in arrays),
+            strides=((0, 0),) * len(arrays),
+            captures=b"",
+            workspace=radix_workspace(x.itemsize, x.size, payload, keys=keys),
+            threads=threads,
+            flags=x.itemsize << 12 | descending << _DESCENDING,
+            release_gil=False,
+        ),
     )
 
 

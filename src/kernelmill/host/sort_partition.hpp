@@ -9,38 +9,35 @@
 namespace km {
 
 template <class T> struct split_numbers {
-  static constexpr i64 most_ranges = 64, part = 4096;
+  static constexpr i64 most_ranges = 64, part = 4096;  // of a sum in 32 bits
 
-  static KM_HOT i64 count(const T* x, i64 n, T pivot) {
-    i64 total = 0;
-    for (i64 at = 0; at < n; at += part) {
-      const i64 end = smaller(at + part, n);
-      u32 few = 0;
-      for (i64 i = at; i < end; i++) few += x[i] < pivot;
-      total += few;
-    }
-    return total;
-  }
 #if defined(__AVX512F__) && defined(__AVX512DQ__)
   typedef T vector __attribute__((vector_size(64)));
   static constexpr i64 width = 64 / (i64)sizeof(T);
-  // Puts the elements of a mask side by side.  Packing in a register and storing all of it is quicker than a store that
-  // packs, on some processors many times; what it writes too much must lie before `end`.
-  static KM_INL void pack(vector v, u32 mask, T*& to, const T* end) {
-    vector packed;
+  static constexpr u32 all = (1u << width) - 1;
+  static KM_INL vector load(const T* x) {
+    vector v;
+    __builtin_memcpy(&v, x, 64);
+    return v;
+  }
+  // The lanes of a mask only; the others are neither read nor written.
+  static KM_INL vector load_some(const T* x, u32 mask) {
     if constexpr (sizeof(T) == 4) {
       typedef int lane __attribute__((vector_size(64)));
-      packed = (vector)__builtin_ia32_compresssi512_mask((lane)v, lane{}, (u16)mask);
+      return (vector)__builtin_ia32_loaddqusi512_mask((const int*)x, lane{}, (u16)mask);
     } else {
       typedef long long lane __attribute__((vector_size(64)));
-      packed = (vector)__builtin_ia32_compressdi512_mask((lane)v, lane{}, (u8)mask);
+      return (vector)__builtin_ia32_loaddqudi512_mask((const long long*)x, lane{}, (u8)mask);
     }
-    const i64 taken = __builtin_popcount(mask);
-    if (KM_LIKELY(to + width <= end))
-      __builtin_memcpy(to, &packed, 64);
-    else
-      for (i64 i = 0; i < taken; i++) to[i] = packed[i];
-    to += taken;
+  }
+  static KM_INL void store_some(T* to, vector v, u32 mask) {
+    if constexpr (sizeof(T) == 4) {
+      typedef int lane __attribute__((vector_size(64)));
+      __builtin_ia32_storedqusi512_mask((int*)to, (lane)v, (u16)mask);
+    } else {
+      typedef long long lane __attribute__((vector_size(64)));
+      __builtin_ia32_storedqudi512_mask((long long*)to, (lane)v, (u8)mask);
+    }
   }
   static KM_INL u32 below(vector v, vector limit) {
     if constexpr (sizeof(T) == 4) {
@@ -51,23 +48,60 @@ template <class T> struct split_numbers {
       return (u8)__builtin_ia32_cvtq2mask512((lane)(v < limit));
     }
   }
-#endif
+  // Puts the elements of a mask side by side.  Packing in a register and storing that is quicker than a store that
+  // packs, on some processors many times; what a whole store writes too much must lie before `end`.
+  static KM_INL void pack(vector v, u32 mask, T*& to, const T* end) {
+    vector packed;
+    if constexpr (sizeof(T) == 4) {
+      typedef int lane __attribute__((vector_size(64)));
+      packed = (vector)__builtin_ia32_compresssi512_mask((lane)v, lane{}, (u16)mask);
+    } else {
+      typedef long long lane __attribute__((vector_size(64)));
+      packed = (vector)__builtin_ia32_compressdi512_mask((lane)v, lane{}, (u8)mask);
+    }
+    const int taken = __builtin_popcount(mask);
+    if (KM_LIKELY(to + width <= end))
+      __builtin_memcpy(to, &packed, 64);
+    else
+      store_some(to, packed, (1u << taken) - 1);
+    to += taken;
+  }
+  static KM_HOT i64 count(const T* x, i64 n, T pivot) {
+    const vector limit = vector{} + pivot;
+    i64 i = 0, total = 0;
+    for (; i + width <= n; i += width) total += __builtin_popcount(below(load(x + i), limit));
+    const u32 rest = (1u << (n - i)) - 1;
+    return total + __builtin_popcount(below(load_some(x + i, rest), limit) & rest);
+  }
   static KM_HOT void move(const T* x, i64 n, T pivot, T* left, T* right, i64 lefts) {
-    i64 i = 0;
-#if defined(__AVX512F__) && defined(__AVX512DQ__)
     const vector limit = vector{} + pivot;
     const T *left_end = left + lefts, *right_end = right + (n - lefts);
+    i64 i = 0;
     for (; i + width <= n; i += width) {
-      vector v;
-      __builtin_memcpy(&v, x + i, 64);
+      const vector v = load(x + i);
       const u32 mask = below(v, limit);
       pack(v, mask, left, left_end);
-      pack(v, mask ^ ((1u << width) - 1), right, right_end);
+      pack(v, mask ^ all, right, right_end);
     }
+    const u32 rest = (1u << (n - i)) - 1;
+    const vector v = load_some(x + i, rest);
+    const u32 mask = below(v, limit) & rest;
+    pack(v, mask, left, left_end);
+    pack(v, mask ^ rest, right, right_end);
+  }
 #else
-    (void)lefts;
-#endif
-    for (; i < n; i++) {
+  static KM_HOT i64 count(const T* x, i64 n, T pivot) {
+    i64 total = 0;
+    for (i64 at = 0; at < n; at += part) {
+      const i64 end = smaller(at + part, n);
+      u32 few = 0;
+      for (i64 i = at; i < end; i++) few += x[i] < pivot;
+      total += few;
+    }
+    return total;
+  }
+  static KM_HOT void move(const T* x, i64 n, T pivot, T* left, T* right, i64) {
+    for (i64 i = 0; i < n; i++) {
       const T value = x[i];
       const i64 before = value < pivot;
       *(before ? left : right) = value;
@@ -75,6 +109,7 @@ template <class T> struct split_numbers {
       right += before ^ 1;
     }
   }
+#endif
   // By all threads; returns how many are smaller.
   static KM_COLD i64 split(const Call* call, const T* x, i64 n, T* to, T pivot) {
     const i64 ranges = clamp((i64)call->threads, 1, most_ranges);
