@@ -57,6 +57,8 @@ FUNCTIONS = {
     "unique_by_key": "select",
     "unique_count": "select",
     "run_length_encode": "select",
+    "sort": "sort",
+    "argsort": "sort",
 }
 # What is asked of a device so that its bits are those of the processor.
 SAME_BITS = {"transform": {}, "reduce": {"determinism": "device_to_device"}}
