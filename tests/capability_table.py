@@ -120,6 +120,16 @@ def firsts(x: np.ndarray) -> np.ndarray:
     return x[np.concatenate([[True], of[1:] != of[:-1]])]
 
 
+def parted(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return picked(x), x[keys(x) == 0]
+
+
+def runs(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    of = keys(x)
+    begins = np.flatnonzero(np.concatenate([[True], of[1:] != of[:-1]]))
+    return x[begins], np.diff(begins, append=len(x))
+
+
 def by_key(a: Any, b: Any) -> Any:
     return a.key < b.key
 
@@ -168,6 +178,17 @@ def of_segments(x: np.ndarray) -> np.ndarray:
     return np.array([keys(x)[a:b].max() for a, b in pairwise(OFFSETS[1:])])
 
 
+def scans_of_segments(x: Any) -> Any:
+    offsets = np.array([0, 7, 100, element(x).size])
+    found = km.segmented_scan(x, offsets, larger if is_struct(x) else km.maximum)
+    return found["key"] if is_struct(x) else found
+
+
+def running_segments(x: np.ndarray) -> np.ndarray:
+    offsets = (0, 7, 100, len(x))
+    return np.concatenate([running(x[a:b]) for a, b in pairwise(offsets)])
+
+
 def transformed(x: Any) -> Any:
     return km.transform(x, same)
 
@@ -192,11 +213,15 @@ FAMILIES: dict[str, Family] = {
     "adjacent_difference": Family(differences, lambda x: np.concatenate([x[:1], x[:-1]])),
     "scan": Family(scanned, running),
     "select": Family(lambda x: km.select(x, odd_key if is_struct(x) else odd), picked),
+    "partition": Family(lambda x: km.partition(x, odd_key if is_struct(x) else odd), parted),
     "unique": Family(lambda x: km.unique(x, equal=equal_keys if is_struct(x) else None), firsts),
+    "run_length_encode": Family(
+        lambda x: km.run_length_encode(x, equal=equal_keys if is_struct(x) else None), runs),
     "histogram": Family(lambda x: km.histogram_even(x, 6, 0, 12),
                         lambda x: np.histogram(x.astype(np.float64), 6, (0, 12))[0]),
     "search": Family(searched, places),
     "segmented": Family(segments, of_segments),
+    "segmented_scan": Family(scans_of_segments, running_segments),
     "sort": Family(ordered, lambda x: np.sort(keys(x), axis=-1)),
 }  # fmt: skip
 

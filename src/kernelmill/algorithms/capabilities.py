@@ -45,10 +45,13 @@ _FAMILY_OF: Final = {
     "argmin": "reduce",
     "scan": "scan",
     "select": "select",
+    "partition": "select",
     "unique": "select",
+    "run_length_encode": "select",
     "histogram": "histogram",
     "search": "search",
     "segmented": "segmented",
+    "segmented_scan": "segmented",
     "sort": "sort",
 }
 FAMILIES: Final = tuple(_FAMILY_OF)
@@ -92,7 +95,7 @@ _NO_ORDER: Final = ("complex64", "complex128", STRUCT)
 HOLES: Final = (
     Hole(("argmin",), (STRUCT,), LAYOUTS, "elements of argmin are {dtype}; expected: numbers"),
     Hole(
-        ("adjacent_difference", "segmented"),
+        ("adjacent_difference", "segmented", "segmented_scan"),
         DTYPES,
         _TURNED,
         "`x` has shape {shape}; expected: one dimension",
@@ -100,17 +103,14 @@ HOLES: Final = (
     Hole(
         ("scan",), DTYPES, _TURNED, "`x` has 2 dimensions; inclusive_scan without `axis` takes one"
     ),
-    Hole(
-        ("select",),
-        DTYPES,
-        _TURNED,
-        "`x` is of shape {shape}; select takes arrays of one dimension",
-    ),
-    Hole(
-        ("unique",),
-        DTYPES,
-        _TURNED,
-        "`x` is of shape {shape}; unique takes arrays of one dimension",
+    *(
+        Hole(
+            (name,),
+            DTYPES,
+            _TURNED,
+            f"`x` is of shape {{shape}}; {name} takes arrays of one dimension",
+        )
+        for name in ("select", "partition", "unique", "run_length_encode")
     ),
     Hole(("histogram",), _NO_ORDER, LAYOUTS, "`x` has elements of {dtype}, which have no order"),
 )
