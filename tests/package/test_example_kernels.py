@@ -40,6 +40,7 @@ def copied(tmp_path):
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch):
     monkeypatch.setenv("PYTEST_ADDOPTS", "-q --no-header")
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # most of the time of its start
 
 
 def invoke(verb, root, *arguments):

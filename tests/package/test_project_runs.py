@@ -38,6 +38,7 @@ def invoke(*arguments):
 def quiet(monkeypatch):
     """pytest in pytest writes where the outer one writes; these tests are about the verb's lines."""
     monkeypatch.setenv("PYTEST_ADDOPTS", "-q --no-header -p no:randomly")
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # most of the time of its start
 
 
 def test_python_and_device_code_pass(root, quiet):
