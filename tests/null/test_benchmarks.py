@@ -312,8 +312,6 @@ def test_the_families_are_listed():
         check=True,
     )
     names = [line.split()[0] for line in done.stdout.splitlines()]
-    on_gpu = ["first_call", "host", "kernels", "reduce", "transform"]
-    assert sorted(names) == [
-        *(f"cuda_{name}" for name in on_gpu),
-        *("emulator", "first_call", "fused", "layouts", "overhead", "reduce", "transform"),
-    ]
+    families = [p.stem for p in BENCHMARKS.glob("*.py") if "\ndef cases(" in p.read_text()]
+    assert sorted(names) == sorted(families)
+    assert {"overhead", "transform", "cuda_transform", "hub"} <= set(families)
