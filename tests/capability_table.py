@@ -130,6 +130,25 @@ def runs(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return x[begins], np.diff(begins, append=len(x))
 
 
+def with_places(x: Any) -> Any:
+    equal = equal_keys if is_struct(x) else None
+    return km.unique_by_key(x, np.arange(element(x).size), equal=equal)
+
+
+def first_places(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    found, lengths = runs(x)
+    return found, np.cumsum(lengths) - lengths
+
+
+def counted(x: Any) -> Any:
+    equal = equal_keys if is_struct(x) else None
+    return km.inclusive_scan_by_key(x, np.ones(element(x).size, np.int64), equal=equal)
+
+
+def counts_in_runs(x: np.ndarray) -> np.ndarray:
+    return np.concatenate([np.arange(1, count + 1) for count in runs(x)[1]])
+
+
 def by_key(a: Any, b: Any) -> Any:
     return a.key < b.key
 
@@ -212,6 +231,8 @@ FAMILIES: dict[str, Family] = {
     "argmin": Family(lambda x: km.argmin(x), np.argmin),
     "adjacent_difference": Family(differences, lambda x: np.concatenate([x[:1], x[:-1]])),
     "scan": Family(scanned, running),
+    "scan_by_key": Family(counted, counts_in_runs),
+    "unique_by_key": Family(with_places, first_places),
     "select": Family(lambda x: km.select(x, odd_key if is_struct(x) else odd), picked),
     "partition": Family(lambda x: km.partition(x, odd_key if is_struct(x) else odd), parted),
     "unique": Family(lambda x: km.unique(x, equal=equal_keys if is_struct(x) else None), firsts),

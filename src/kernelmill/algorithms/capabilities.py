@@ -44,9 +44,11 @@ _FAMILY_OF: Final = {
     "reduce": "reduce",
     "argmin": "reduce",
     "scan": "scan",
+    "scan_by_key": "scan",
     "select": "select",
     "partition": "select",
     "unique": "select",
+    "unique_by_key": "select",
     "run_length_encode": "select",
     "histogram": "histogram",
     "search": "search",
@@ -111,6 +113,18 @@ HOLES: Final = (
             f"`x` is of shape {{shape}}; {name} takes arrays of one dimension",
         )
         for name in ("select", "partition", "unique", "run_length_encode")
+    ),
+    *(
+        Hole(
+            (family,),
+            DTYPES,
+            _TURNED,
+            f"`keys` is of shape {{shape}}; {name} takes arrays of one dimension",
+        )
+        for family, name in (
+            ("scan_by_key", "inclusive_scan_by_key"),
+            ("unique_by_key", "unique_by_key"),
+        )
     ),
     Hole(("histogram",), _NO_ORDER, LAYOUTS, "`x` has elements of {dtype}, which have no order"),
 )
