@@ -52,6 +52,7 @@ def test_a_new_project_is_sound(tmp_path, framework, backends):
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_a_new_project_builds_passes_its_tests_and_the_check(tmp_path, monkeypatch, framework):
     monkeypatch.setenv("PYTEST_ADDOPTS", "-q --no-header")
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # most of the time of its start
     root = tmp_path / "grey"
     write(plan("grey", framework=framework), root)
     for verb in (["build"], ["test"], ["bench", "--iterations", "2"]):
