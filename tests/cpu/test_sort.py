@@ -185,6 +185,10 @@ def test_rows_along_an_axis(dtype: str, axis: int) -> None:
         assert same(keys, taken)
         assert same(found, np.take_along_axis(values, wanted, axis))
     assert same(km.sort(x, axis=axis, algorithm="merge"), taken)
+    whole = np.abs(np.nan_to_num(x, nan=3)) + x.dtype.type(1)
+    falling = -np.sort(-(whole.astype("f4") if dtype == "f2" else whole), axis=axis)
+    if dtype not in ("u1", "c8"):
+        assert same(km.sort(whole, axis=axis, descending=True), falling.astype(x.dtype))
 
 
 def test_long_rows_are_sorted_by_all_threads() -> None:

@@ -265,8 +265,14 @@ def sort_numbers(x: Numbers, to: Numbers, kernel: Built, *, descending: bool) ->
     if x.ndim == 1:
         restore_equal(x, to, descending=descending)
         return
-    if x.dtype.kind == "f":
+    if x.dtype.kind == "f" and _has_kinds_of_equal(x):
         for index in np.ndindex(x.shape[:-1]):
             restore_equal(x[index], to[index], descending=descending)
     elif descending:
         to[...] = to[..., ::-1].copy()
+
+
+def _has_kinds_of_equal(x: Numbers) -> bool:
+    """Whether some numbers may be equal whose bits are not: -0 and nan."""
+    size = x.dtype.itemsize
+    return bool((x.view(f"i{size}") == _NEGATIVE_ZEROS[size]).any() or np.isnan(x).any())
