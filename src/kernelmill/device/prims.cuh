@@ -91,6 +91,7 @@ KM_INL void warp_barrier(u32 lanes = full_warp) { __syncwarp(lanes); }
 KM_INL void rest_for(u32 nanoseconds) { __nanosleep(nanoseconds); }
 // Has a word in its register here: the compiler of NVRTC 13.0 runs out of registers for tests where it may gather many.
 KM_INL void settle(u32& word) { asm volatile("" : "+r"(word)); }
+KM_INL void settle(u64& word) { asm volatile("" : "+l"(word)); }
 
 // ---- votes --------------------------------------------------------------------------------------------------------------
 

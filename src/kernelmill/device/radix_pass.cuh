@@ -85,6 +85,16 @@ struct radix_pass {
     KM_UNROLL_ALL for (int i = 0; i < items; i++)
       if (first + i * warp_size >= held) key[i] = last;
   }
+  // So that orders are not kept from before: registers are what there is least of.
+  static KM_INL void look_afresh(U& key) {
+    if constexpr (sizeof(U) >= 4) {
+      settle(key);
+    } else {
+      u32 word = key;
+      settle(word);
+      key = (U)word;
+    }
+  }
   static KM_INL int first_of() { return (int)threadIdx.x / warp_size * Tile::part + (int)lane_id(); }
 
   template <class Call>
@@ -171,10 +181,9 @@ struct radix_pass {
     u32 below;
     u32* tell = work.counts(pass, tile) + thread;
     tile_places<Tile>(counts, s.sums, below, [tell](u32 total) { atomic_store<relaxed>(tell, total + 1); });
-    u32 again = (u32)shift;  // so that digits are not kept from before: registers are what there is least of
-    settle(again);
     KM_UNROLL_ALL for (int i = 0; i < items; i++) {
-      const u32 digit = Order::digit(key[i], (int)again, mask);
+      look_afresh(key[i]);
+      const u32 digit = Order::digit(key[i], shift, mask);
       u32 at;
       if (Tile::tabled > 0 && i % (Tile::tabled > 0 ? Tile::tabled : 1) == 0) at = place_in_tile<true>(mine, table, digit, lane);
       else at = place_in_tile<false>(mine, table, digit, lane);

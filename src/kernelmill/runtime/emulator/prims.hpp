@@ -67,6 +67,7 @@ KM_INL void block_barrier() { __syncthreads(); }
 KM_INL void warp_barrier(u32 lanes = full_warp) { __syncwarp(lanes); }
 KM_INL void rest_for(u32) {}
 KM_INL void settle(u32&) {}
+KM_INL void settle(u64&) {}
 KM_INL bool vote_any(bool test, u32 lanes = full_warp) { return __any_sync(lanes, test) != 0; }
 KM_INL bool vote_all(bool test, u32 lanes = full_warp) { return __all_sync(lanes, test) != 0; }
 KM_INL u32 ballot(bool test, u32 lanes = full_warp) { return __ballot_sync(lanes, test); }
