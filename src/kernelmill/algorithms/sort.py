@@ -17,9 +17,8 @@ from kernelmill.algorithms.sort_host import radix_kernel, radix_of_row
 from kernelmill.algorithms.sort_numbers import (
     PARTITIONED,
     by_vectors,
-    has_vectors,
+    ready_vectors,
     restore_equal,
-    vector_kernel,
 )
 from kernelmill.algorithms.transform import transform
 from kernelmill.dtypes import dtype_of
@@ -313,10 +312,11 @@ def _quick_sort(x: np.ndarray[Any, Any], *, descending: bool) -> Any:
 
 def _by_vectors(x: np.ndarray[Any, Any], *, descending: bool) -> Any:
     """Return an array sorted by vectors; None where there are none."""
-    kernel = vector_kernel(dtype_of(x.dtype), current_backend())
-    made = np.empty_like(x)
-    if not has_vectors(kernel) or not by_vectors(kernel, x, made):
+    kernel = ready_vectors(x.dtype)
+    if kernel is None:
         return None
+    made = np.empty_like(x)
+    by_vectors(kernel, x, made)
     restore_equal(x, made, descending=descending)
     return made
 

@@ -19,7 +19,10 @@ from kernelmill.algorithms.costs import Cost
 from kernelmill.algorithms.plan import Scope, build
 from kernelmill.algorithms.source import assemble
 from kernelmill.compiler.cpp_types import type_spelling
+from kernelmill.config import get_config
+from kernelmill.dtypes import dtype_of
 from kernelmill.runtime.backend import Launch
+from kernelmill.runtime.devices import backend_named
 from kernelmill.runtime.memory import as_view, empty_like_library
 from kernelmill.runtime.native import native
 
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernelmill.algorithms.plan import Built
+    from kernelmill.config import Config
     from kernelmill.dtypes import DType, StructType
     from kernelmill.runtime.backend import Backend, Kernel
 
@@ -35,6 +39,7 @@ __all__ = [
     "SPLIT_FROM",
     "by_vectors",
     "has_vectors",
+    "ready_vectors",
     "restore_equal",
     "sort_numbers",
     "split",
@@ -129,6 +134,19 @@ def has_vectors(kernel: Built) -> bool:
     return found
 
 
+_READY: dict[np.dtype[Any], tuple[Config, Built | None]] = {}
+
+
+def ready_vectors(dtype: np.dtype[Any]) -> Built | None:
+    """Return the kernel of vectors for the processor; None where there are none."""
+    config = get_config()
+    found = _READY.get(dtype)
+    if found is None or found[0] is not config:
+        kernel = vector_kernel(dtype_of(dtype), backend_named("cpu"))
+        found = _READY[dtype] = config, kernel if has_vectors(kernel) else None
+    return found[1]
+
+
 def split(kernel: Built, x: Numbers, to: Numbers, pivot: Any) -> int:
     """Put what is smaller than a pivot to the front of an array; returns how many that are."""
     count = np.zeros(1, np.int64)
@@ -188,7 +206,7 @@ def _sort_in_parts(kernel: Built, x: Numbers, to: Numbers) -> bool:
     pivot = _pivot(x) if levels else None
     if pivot is None:
         return False
-    spare = empty_like_library(x.shape, _type(x), "numpy") if levels > 1 else to
+    spare = empty_like_library(x.shape, dtype_of(x.dtype), "numpy") if levels > 1 else to
     source, target = x, to if levels & 1 else spare
     bounds = [(0, x.size)]
     for level in range(levels):
@@ -206,12 +224,6 @@ def _sort_in_parts(kernel: Built, x: Numbers, to: Numbers) -> bool:
         source, target = target, to if target is spare else spare
     _Parts([to[begin:end] for begin, end in bounds]).sort()
     return True
-
-
-def _type(x: Numbers) -> Any:
-    from kernelmill.dtypes import dtype_of  # noqa: PLC0415 - for several levels only
-
-    return dtype_of(x.dtype)
 
 
 # ----------------------------------------------------------------------------- equal numbers
