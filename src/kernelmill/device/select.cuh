@@ -121,6 +121,7 @@ struct select_tiles {
   static KM_INL value past(const Call& c, const value& total, i64 tile) {
     const u32 tag = launch_number(c.parts);
     char* table = look::table(c.parts);
+    warp_barrier();  // all lanes have the number before the last tile may have what it waits for
     if (tile + 1 < c.tiles && lane_id() == 0) look::publish(table, tile, tag, total);
     warp_barrier();
     value before{};
