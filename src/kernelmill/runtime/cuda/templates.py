@@ -17,7 +17,16 @@ __all__ = ["device_headers"]
 
 _PACKAGE: Final = Path(__file__).resolve().parent.parent.parent
 # What a device never has: tables of calls, thread pools, vector registers.
-_SHARED: Final = ("scalar", "complex", "complex_abs", "elements", "places", "remainder", "vmath*", "scan_keys")
+_SHARED: Final = (
+    "scalar",
+    "complex",
+    "complex_abs",
+    "elements",
+    "places",
+    "remainder",
+    "vmath*",
+    "scan_keys",
+)
 
 
 @once
