@@ -137,7 +137,9 @@ def check_keys(x: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize(
-    "make", [np.sort, lambda x: np.sort(x)[::-1], lambda x: x[:1].repeat(3000)], ids=str
+    "make",
+    [np.sort, lambda x: np.sort(x)[::-1], lambda x: x[:1].repeat(3000)],
+    ids=["sorted", "reversed", "all alike"],
 )
 def test_arrangements(small_tiles, make):
     check(np.ascontiguousarray(make(sample("f4", 3000))))
