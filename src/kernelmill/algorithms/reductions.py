@@ -127,10 +127,12 @@ class _Signature:
 
 def prepare(request: Request, inputs: tuple[Any, ...], out: Any) -> Bound:
     """Check the arguments of a call and bind them to a kernel."""
-    if holds_iterators(inputs, None):
+    zipped = len(inputs) == 1 and type(inputs[0]) is tuple
+    known = all(WELL_KNOWN.get(op.name) is op for op in request.ops)  # of numbers, not of pairs
+    if holds_iterators(inputs, None) and not (request.transform is None and zipped and known):
         return _fused(request, inputs, out)
-    if request.transform is None and (len(inputs) != 1 or type(inputs[0]) is tuple):
-        count = len(inputs[0]) if len(inputs) == 1 else len(inputs)
+    if request.transform is None and (len(inputs) != 1 or zipped):
+        count = len(inputs[0]) if zipped else len(inputs)
         raise ArgumentError(
             f"a reduction takes one array, got {count}",
             hint="`km.transform_reduce` takes several, with an operator that joins them",
