@@ -18,7 +18,9 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "kernels"
 PROJECTS = sorted(path.parent.name for path in EXAMPLES.glob("*/build.toml"))
 # The first is built, loaded and called in `test_build`; no CUTLASS runs in the second on a processor.
 KNOWN = frozenset({"img2gray", "cutlass-gemm"})
-BUILT = [pytest.param(name, marks=pytest.mark.slow) if name in KNOWN else name for name in PROJECTS]
+# More bindings of torch, as `relu` has one, are built in the long suite.
+LONG = KNOWN | {"rms-norm", "silu-and-mul"}
+BUILT = [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in PROJECTS]
 CUDA = [
     "relu",
     *(
