@@ -447,11 +447,14 @@ def copied(view: View) -> View:
 def array_of(view: View) -> np.ndarray[Any, np.dtype[Any]]:
     """Return a view of host memory as a NumPy array over it; bfloat16 as its bits, in uint16.
 
+    It is valid as long as the memory is, which the array does not hold.
+
     Examples
     --------
     >>> import numpy as np
     >>> from kernelmill.runtime.memory import array_of, as_view
-    >>> array_of(as_view(bytearray(b"abc"), "x"))
+    >>> memory = bytearray(b"abc")
+    >>> array_of(as_view(memory, "x"))
     array([97, 98, 99], dtype=uint8)
     """
     bits = view.dtype.name == "bfloat16"
