@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import kernelmill as km
+from kernelmill.algorithms import plan as plans
 from kernelmill.algorithms import policy, tuning
 from kernelmill.algorithms.policy import RingPolicy, ring_rows, trying
 from kernelmill.cli import main
@@ -53,6 +54,7 @@ class Looking:
 @pytest.fixture
 def looking(monkeypatch: pytest.MonkeyPatch) -> Iterator[Looking]:
     made = Looking(registry.backend_named("emulator"))
+    monkeypatch.setattr(plans, "_BUILT", {})  # rows may share a kernel
     monkeypatch.setitem(registry._BACKENDS, "emulator", made)
     with km.Device("emulator"):
         yield made
