@@ -23,6 +23,8 @@ CERTAIN = {
     " if (i + 1 < n) y[i + 1] = y[i] + a[i]; }",
     "bytes": "K void bytes(const float* a, float* y, int n) { int i = threadIdx.x + blockIdx.x * blockDim.x;"
     " unsigned char* p = (unsigned char*)(y); if (i < 4 * n) p[i] = static_cast<unsigned char>(3 * i); }",
+    "several": "K void several(const float* a, float* y, int n) {"
+    " const int i = threadIdx.x, j = min(i + 1, n - 1), *p = &j; if (i < n) y[i] = a[*p] * a[j]; }",
     "cube": "K void cube(const float* a, float* y, int n) {"
     " uint3 t = threadIdx; int i = (t.z * blockDim.y + t.y) * blockDim.x + t.x + gridDim.x * 0;"
     " while (i < n) { y[i] = a[i] * (t.z + 1); i += 64; } }",
@@ -36,6 +38,9 @@ UNCERTAIN = {
     "shared": "K void k(float* y) { __shared__ float s[4]; s[0] = 1; y[0] = s[0]; }",
     "static": "K void k(float* y) { static int s; y[0] = s++; }",
     "global": "__device__ float g; K void k(float* y) { y[0] = g; }",
+    "global in a product": "__device__ int g; K void k(int* y) { int i = 2 * g; y[0] = i; }",
+    "global as an argument": "__device__ int g; K void k(int* y) { int i = min(1, g); y[0] = i; }",
+    "global behind a declaration": "__device__ int g; K void k(int* y) { int i; y[0] = 1, g; }",
     "own type": "struct T { float x; }; K void k(T* y) { y[0].x = 1; }",
     "atomic": "K void k(int* y) { atomicAdd(y, 1); }",
     "lambda": "K void k(int* y) { auto f = [=] { return 1; }; y[0] = f(); }",

@@ -52,6 +52,8 @@ _OPERATORS: Final = (
     | _ASSIGNMENTS
     | {"++", "--", "<<", ">>", "<<=", ">>=", "<=", ">=", "==", "!=", "&&", "||", "->"}
 )
+_OPENING: Final = frozenset("([{")
+_CLOSING: Final = frozenset(")]}")
 # What may stand before a bracket that is not that of a call.
 _NO_CALLEE: Final = _OPERATORS | frozenset(":,;{}([") | _CONTROL
 
@@ -163,30 +165,45 @@ class _Body:
     def __init__(self, names: set[str], macros: dict[str, bool]) -> None:
         self._names = names
         self._macros = macros
-        self._declares = False
+        self._depth = 0
+        # How deep in brackets the declaration stands that is being read, if one is.
+        self._declaring: int | None = None
 
     def is_certain(self, body: Sequence[str]) -> bool:
         return all(self._accepts(body, at) for at in range(len(body)))
 
     def _accepts(self, body: Sequence[str], at: int) -> bool:
-        word, before = body[at], body[at - 1] if at else "{"
+        word = body[at]
         if _IDENTIFIER.fullmatch(word):
-            return self._names_known(word, before)
-        self._declares = self._declares and word not in (";", "{", "}")
+            return self._is_known(body, at)
+        self._depth += (word in _OPENING) - (word in _CLOSING)
+        if word in (";", "{", "}"):
+            self._declaring = None
         if word == "(":
             return self._opens(body, at)
         return word not in ("#", "\\", "::", "->") and '"' not in word and word[0] != "'"
 
-    def _names_known(self, word: str, before: str) -> bool:
+    def _is_known(self, body: Sequence[str], at: int) -> bool:
+        word, before = body[at], body[at - 1]
         if not self._macros.get(word, True):
             return False
-        if word in _TYPES | _QUALIFIERS:
-            self._declares = self._declares or before in (";", "{", "}", "(")
-        known = word in _KNOWN or before == "." or word in self._names or word in self._macros
-        if not known and self._declares and before in _TYPES | _QUALIFIERS | {"*", "&", ","}:
+        if word in _TYPES | _QUALIFIERS and before in (";", "{", "}", "("):
+            self._declaring = self._depth
+        if word in _KNOWN or before == "." or word in self._names or word in self._macros:
+            return True
+        if self._is_declared(body, at):
             self._names.add(word)
             return True
-        return known
+        return False
+
+    def _is_declared(self, body: Sequence[str], at: int) -> bool:
+        """Return whether a name stands where a declaration has one: behind its type, or a comma."""
+        start = at - 1
+        while body[start] in ("*", "&") or body[start] in _QUALIFIERS:
+            start -= 1
+        if self._declaring is None:
+            return False
+        return body[start] in _TYPES or (body[start] == "," and self._depth == self._declaring)
 
     @staticmethod
     def _opens(body: Sequence[str], at: int) -> bool:
