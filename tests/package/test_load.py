@@ -368,6 +368,36 @@ def test_a_kernel_is_compiled_once_and_other_bytes_of_it_anew(tmp_path, monkeypa
     assert "a.py" in names()
 
 
+def test_code_without_assertions_is_kept_apart(tmp_path):
+    from kernelmill.config import get_config
+
+    body = "def f():\n    assert False, 'on'\n    return 'off'\n"
+    root = write_project(tmp_path / "p", files={"__init__.py": "from .a import f", "a.py": body})
+    text = "import sys; from kernelmill import hub; k = hub.get_local_kernel(sys.argv[1]); print(k.f())"
+    done = subprocess.run(
+        [sys.executable, "-O", "-c", text, str(root)],
+        env={**os.environ, "KERNELMILL_CACHE_DIR": str(get_config().cache_dir)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "off\n"
+    with pytest.raises(AssertionError, match="on"):
+        hub.get_local_kernel(root).f()
+    assert len(list((get_config().cache_dir / finder.CODE).iterdir())) == 2
+
+
+def test_a_kernel_that_loads_itself_gets_what_is_there_of_it(tmp_path):
+    body = (
+        "from pathlib import Path\nfrom kernelmill import hub\nfirst = 1\n"
+        "own = hub.get_local_kernel(Path(__file__).parent)\nfrom . import after\n"
+    )
+    root = write_project(tmp_path / "p", files={"__init__.py": body, "after.py": "x = 2"})
+    kernel = hub.get_local_kernel(root)
+    assert kernel.own is kernel
+    assert kernel.after.x == 2
+
+
 def forget_all():
     for name in list(load._state.kernels):
         finder.forget(name)

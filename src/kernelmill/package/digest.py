@@ -240,8 +240,8 @@ def _by_path(row: tuple[str, str]) -> bytes:
 
 def _border(real: str) -> str:
     """Return the folder that links may not leave: the repository's in the Hub's cache."""
-    before, found, _ = real.rpartition("/snapshots/")
-    return (before or "/") if found else real
+    before = real.rpartition("/snapshots/")[0]
+    return before or real
 
 
 def _walk(directory: str, real: str, prefix: str, border: str) -> Iterator[tuple[str, str]]:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["Tree", "forget", "install", "packed"]
 
 # Code that was compiled from sources is kept by the digests of these.
-CODE: Final = "kernel-code-2"
+CODE: Final = "kernel-code-3"
 _SUFFIXES: Final = (*EXTENSION_SUFFIXES,)
 
 
@@ -118,7 +118,7 @@ def _compiled(source: bytes, path: str) -> CodeType:
 
 
 def _code(source: bytes, path: str, digest: str) -> CodeType:
-    """Return the compiled source, kept by its digest, its path and the interpreter's version."""
+    """Return the compiled source, kept by its digest, its path and the interpreter."""
     place = _place(path, digest)
     kept = _read_own(place)
     if kept is not None:
@@ -131,7 +131,9 @@ def _code(source: bytes, path: str, digest: str) -> CodeType:
 
 def _place(path: str, digest: str) -> str:
     """Return where code is kept that was compiled here from a source, or from a whole kernel's."""
-    key = hashlib.sha256(MAGIC_NUMBER + os.fsencode(path) + b"\0" + digest.encode()).hexdigest()
+    # Of one version of Python, but without assertions under -O, and without docstrings under -OO.
+    made_by = MAGIC_NUMBER + bytes([sys.flags.optimize])
+    key = hashlib.sha256(made_by + os.fsencode(path) + b"\0" + digest.encode()).hexdigest()
     return f"{get_config().cache_dir}{os.sep}{CODE}{os.sep}{key}"
 
 
@@ -142,7 +144,6 @@ class _Pack:
     `codes` goes by path and by the digest of the source, so that no other source's is taken.
     """
 
-    place: str
     codes: dict[tuple[str, str], CodeType]
     grown: bool = False
 
@@ -161,11 +162,12 @@ def packed(tree: Tree, root: str) -> Iterator[None]:
     place = _place(f"{tree.directory}{os.sep}", root)
     kept = _read_own(place)
     codes = marshal.loads(kept) if kept is not None else {}  # noqa: S302 - as above
-    pack = _finder.packs[tree.name] = _Pack(place, codes)
+    pack = _finder.packs[tree.name] = _Pack(codes)
     try:
         yield
     finally:
-        del _finder.packs[tree.name]
+        # Gone already where the kernel, while it is imported, loads itself.
+        _finder.packs.pop(tree.name, None)
     if pack.grown:
         _keep(place, marshal.dumps(pack.codes))
 
