@@ -148,8 +148,10 @@ def ordered_on(stream: Any, *arrays: Any) -> Iterator[None]:  # Any: of any libr
         check(driver.cuEventDestroy(event), "drop an event")
 
     behind(handle, current)
-    yield
-    behind(current, handle)
+    try:
+        yield
+    finally:  # what was launched before an error is waited for too
+        behind(current, handle)
 
 
 _NO_TIMING: Final = 2

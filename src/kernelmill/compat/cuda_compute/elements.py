@@ -10,6 +10,7 @@ import numpy as np
 from kernelmill.algorithms import iterators as native
 from kernelmill.algorithms.transform import transform
 from kernelmill.compat.cuda_compute.conversions import converter
+from kernelmill.compat.cuda_compute.iterator_base import IteratorBase
 from kernelmill.compat.cuda_compute.proxies import ProxyArray, ProxyValue
 from kernelmill.dtypes import DType, StructType, dtype_of, int64
 from kernelmill.runtime.memory import as_view, is_on_cuda
@@ -46,12 +47,6 @@ __all__ = [
 _INTERFACE: Final = "__cuda_array_interface__"
 
 
-def _is_iterator(given: object) -> bool:
-    from kernelmill.compat.cuda_compute.iterators import IteratorBase  # noqa: PLC0415 - it uses this
-
-    return isinstance(given, IteratorBase)
-
-
 def _is_array(given: object) -> bool:
     return (
         isinstance(given, (np.ndarray, ProxyArray))
@@ -62,7 +57,7 @@ def _is_array(given: object) -> bool:
 
 def is_sequence(given: object) -> bool:
     """Return whether it is an array or an iterator."""
-    return _is_iterator(given) or _is_array(given)
+    return isinstance(given, IteratorBase) or _is_array(given)
 
 
 def sequence(given: Any) -> Any:  # Any: an array or an iterator
@@ -75,7 +70,7 @@ def sequence(given: Any) -> Any:  # Any: an array or an iterator
 def type_of(given: Any) -> Element:  # Any: an array, an iterator or a value
     """Return the type of the elements, or of the value."""
     known: Element | None = getattr(type(given), "__kernelmill_struct__", None)
-    if _is_iterator(given):
+    if isinstance(given, IteratorBase):
         known = given.element
     elif isinstance(given, (np.ndarray, np.generic, ProxyArray, ProxyValue)):
         known = dtype_of(given.dtype)
@@ -105,7 +100,7 @@ def _view(given: Any) -> Any:  # Any: a view of host or device memory
 
 def kind_of(given: Any) -> Hashable:  # Any: as in `type_of`
     """Return what tells kernels for it apart."""
-    return given.kind if _is_iterator(given) else ("array", type_of(given))
+    return given.kind if isinstance(given, IteratorBase) else ("array", type_of(given))
 
 
 def code_of(operator: Any) -> Hashable:  # Any: whatever stands for an operator
@@ -145,7 +140,8 @@ def part(array: Any, start: int, count: int | None, *, single: bool = False) -> 
         The array is not contiguous.
     """
     stop = length(array) if count is None else start + count
-    _ = array.__cuda_array_interface__["data"] if isinstance(array, ProxyArray) else None
+    if isinstance(array, ProxyArray):
+        array.refuse()
     check_contiguous(array)
     if hasattr(array, "reshape"):
         if array.ndim != 1:
@@ -194,7 +190,11 @@ def _is_contiguous(interface: dict[str, Any], itemsize: int) -> bool:
 
 def reading(given: Any, count: int, wanted: Element | None = None, *, first: int = 0) -> Any:
     """Return what reads so many elements of an array or an iterator, as `wanted`."""
-    found = given.reading(count, first) if _is_iterator(given) else part(given, first, count)
+    found = (
+        given.reading(count, first)
+        if isinstance(given, IteratorBase)
+        else part(given, first, count)
+    )
     type_ = type_of(given)
     if wanted is None or wanted == type_:
         return found
@@ -203,9 +203,14 @@ def reading(given: Any, count: int, wanted: Element | None = None, *, first: int
 
 def writing(given: Any, count: int, made: Element | None = None, *, first: int = 0) -> Any:
     """Return what takes so many elements of the type `made` for an array or an iterator."""
-    found = given.writing(count, first) if _is_iterator(given) else part(given, first, count)
+    found = (
+        given.writing(count, first)
+        if isinstance(given, IteratorBase)
+        else part(given, first, count)
+    )
     wanted = type_of(given)
-    if made is None or made == wanted or _takes_any(given):
+    takes_any = isinstance(given, IteratorBase) and given.takes_any
+    if made is None or made == wanted or takes_any:
         return found
     return converted_output(found, made, wanted)
 
@@ -218,7 +223,7 @@ def array_of(given: Any, count: int) -> Any:
 
 def is_array_of(given: Any, element: Element) -> bool:
     """Return whether it is an array of just this type."""
-    return not _is_iterator(given) and type_of(given) == element
+    return not isinstance(given, IteratorBase) and type_of(given) == element
 
 
 def room(out: Any, count: int, made: Element) -> Any:
@@ -240,12 +245,6 @@ def store_numbers(numbers: Sequence[int], out: Any) -> None:
         transform(one, lambda v: v, out=writing(out, 1, int64, first=i))
 
 
-def _takes_any(given: Any) -> bool:
-    from kernelmill.compat.cuda_compute.iterators import DiscardIterator  # noqa: PLC0415 - as above
-
-    return isinstance(given, DiscardIterator)
-
-
 def converted_output(out: Any, made: Element, wanted: Element) -> Any:
     """Return an output that takes elements of the type `made` and writes `wanted`."""
     return native.transform_output(out, converter(made, wanted))
@@ -253,13 +252,13 @@ def converted_output(out: Any, made: Element, wanted: Element) -> Any:
 
 def extent(given: Any) -> int | None:
     """Return how many elements an array or an iterator has; None without end."""
-    found: int | None = given.length if _is_iterator(given) else length(given)
+    found: int | None = given.length if isinstance(given, IteratorBase) else length(given)
     return found
 
 
 def whole(given: Any, use: str) -> Any:
     """Return all elements of an array, or an iterator without an end, to be read or written."""
-    if not _is_iterator(given):
+    if not isinstance(given, IteratorBase):
         return part(given, 0, None)
     count = given.length
     count = _ENDLESS if count is None else count
@@ -272,7 +271,7 @@ _ENDLESS: Final = 1 << 62
 def value_of(given: Any) -> Any:  # Any: a value, or an array of one
     """Return a value that starts a result: a NumPy scalar, or an instance of a struct class."""
     if isinstance(given, ProxyValue):
-        return given.value
+        given.refuse()
     if isinstance(given, (np.ndarray, np.void)):
         first = given.reshape(-1)[0] if isinstance(given, np.ndarray) else given
         found = type_of(given)

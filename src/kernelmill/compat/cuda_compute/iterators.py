@@ -6,7 +6,6 @@ What a kernel makes of them is decided in `kernelmill.algorithms.iterators`, to 
 
 from __future__ import annotations
 
-import copy
 import inspect
 from typing import TYPE_CHECKING, Any, Final, get_args, get_type_hints
 
@@ -14,6 +13,7 @@ import numpy as np
 
 from kernelmill.algorithms import iterators as native
 from kernelmill.compat.cuda_compute import elements, types
+from kernelmill.compat.cuda_compute.iterator_base import IteratorBase
 from kernelmill.compat.cuda_compute.op import OpKind, operator_for
 from kernelmill.compiler.op import specialize
 from kernelmill.dtypes import DType, StructType, TupleType, dtype_of, storage
@@ -40,68 +40,12 @@ __all__ = [
 
 # What the properties mean is said once, in `IteratorBase`.
 # ruff: noqa: D102
-class IteratorBase:
-    """A sequence by index; `iterator + n` begins n elements later."""
 
-    __slots__ = ("offset",)
-    readable = True
-    writable = False
 
-    def __init__(self) -> None:
-        self.offset = 0
-
-    def __add__(self, count: int) -> IteratorBase:
-        made = copy.copy(self)
-        made.offset = self.offset + int(count)
-        return made
-
-    @property
-    def element(self) -> Element:
-        """The type of an element."""
-        raise NotImplementedError
-
-    @property
-    def value_type(self) -> types.TypeDescriptor:
-        """The type of an element, as `cuda.compute` names it."""
-        return types.from_numpy_dtype(self.element.to_numpy())
-
-    @property
-    def kind(self) -> Hashable:
-        """What tells kernels for such iterators apart: no addresses, no values."""
-        raise NotImplementedError
-
-    @property
-    def length(self) -> int | None:
-        """How many elements there are from the offset on; None without end."""
-        return None
-
-    def reading(self, count: int, first: int = 0) -> Any:  # Any: what the families take
-        """Return what reads `count` elements, `first` behind the offset.
-
-        Raises ValueError where nothing can be read.
-        """
-        if not self.readable:
-            raise ValueError(f"a {type(self).__name__} does not support input operations")
-        return self._reading(self.offset + first, count)
-
-    def writing(self, count: int, first: int = 0) -> Any:  # Any: as above
-        """Return what takes `count` elements, `first` behind the offset.
-
-        Raises ValueError where nothing can be written.
-        """
-        if not self.writable:
-            raise ValueError(f"a {type(self).__name__} does not support output operations")
-        return self._writing(self.offset + first, count)
-
-    def _reading(self, first: int, count: int) -> Any:
-        raise NotImplementedError
-
-    def _writing(self, first: int, count: int) -> Any:
-        raise NotImplementedError
-
-    def _least(self, *parts: Any) -> int | None:
-        lengths = [n for n in map(elements.extent, parts) if n is not None]
-        return min(lengths) - self.offset if lengths else None
+def _least(iterator: IteratorBase, *parts: Any) -> int | None:
+    """Return how many elements there are of all parts from the offset on; None without end."""
+    lengths = [n for n in map(elements.extent, parts) if n is not None]
+    return min(lengths) - iterator.offset if lengths else None
 
 
 class CountingIterator(IteratorBase):
@@ -167,6 +111,7 @@ class DiscardIterator(IteratorBase):
 
     __slots__ = ("reference",)
     writable = True
+    takes_any = True
 
     def __init__(self, reference_iterator: Any = None) -> None:
         super().__init__()
@@ -223,7 +168,7 @@ class CacheModifiedInputIterator(IteratorBase):
 
     @property
     def length(self) -> int | None:
-        return self._least(self.array)
+        return _least(self, self.array)
 
     def _reading(self, first: int, count: int) -> Any:
         return native.cache_modified(elements.part(self.array, first, count), self.modifier)
@@ -252,7 +197,7 @@ class PermutationIterator(IteratorBase):
 
     @property
     def length(self) -> int | None:
-        return self._least(self.indices)
+        return _least(self, self.indices)
 
     def _reading(self, first: int, count: int) -> Any:
         where = elements.reading(self.indices, count, first=first)
@@ -350,7 +295,7 @@ class ZipIterator(IteratorBase):
 
     @property
     def length(self) -> int | None:
-        return self._least(*self.parts)
+        return _least(self, *self.parts)
 
     def _reading(self, first: int, count: int) -> Any:
         return native.zip(*(elements.reading(p, count, first=first) for p in self.parts))
@@ -403,7 +348,7 @@ class TransformIterator(IteratorBase):
 
     @property
     def length(self) -> int | None:
-        return self._least(self.underlying)
+        return _least(self, self.underlying)
 
     def _reading(self, first: int, count: int) -> Any:
         operator = operator_for(self.op, (elements.type_of(self.underlying),))

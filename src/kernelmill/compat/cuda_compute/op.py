@@ -10,7 +10,7 @@ import numpy as np
 
 from kernelmill.compiler.op import WELL_KNOWN, Op, as_op, op
 from kernelmill.compiler.raw import RawOp as NativeOp
-from kernelmill.dtypes import DType, StructType
+from kernelmill.dtypes import DType, StructType, bool_
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -162,7 +162,8 @@ def operator_for(
     given
         An `OpKind`, a `RawOp`, or a function of the operator language.
     arguments, result
-        Element types, which decide on the division of `DIVIDES` and on the types of a `RawOp`.
+        Element types, which decide on the division of `DIVIDES` and on the types of a `RawOp`;
+        predicates have no result but bool.
     reduces
         Whether values are combined in any order: `cuda.compute` asks for commutative operators.
 
@@ -201,8 +202,6 @@ def _well_known(kind: OpKind, arguments: Sequence[DType | StructType]) -> Op:
 def _native(
     given: RawOp, arguments: Sequence[DType | StructType], result: DType | StructType | None
 ) -> NativeOp:
-    from kernelmill.dtypes import bool_  # noqa: PLC0415 - predicates alone have no other result
-
     if given.state or given.extra_ltoirs:
         raise TypeError(
             f"RawOp {given.name!r} has a state or further code; km.RawOp(state=...) takes a state"

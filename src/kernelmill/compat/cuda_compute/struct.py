@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, get_type_hints
+from typing import Any, get_type_hints
 
 import numpy as np
 
@@ -117,11 +117,8 @@ def _coerced(kind: Any, value: Any) -> Any:  # Any: as in `_Constructed`
     return _descriptor(kind).dtype.type(value)  # type: ignore[union-attr]  # checked when made
 
 
-_NESTED: Final = (dict,)
-
-
 def _field_type(kind: Any, label: str) -> Any:  # Any: what a user may write for a type
-    if isinstance(kind, _NESTED):
+    if isinstance(kind, dict):
         return gpu_struct(kind, label)
     return kind
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
-from kernelmill.compat.cuda_compute.iterators import IteratorBase
+from kernelmill.compat.cuda_compute.iterator_base import IteratorBase
 from kernelmill.compat.cuda_compute.op import OpKind, RawOp
 
 __all__ = ["DeviceArrayLike", "GpuStruct", "IteratorT", "Operator", "StreamLike"]

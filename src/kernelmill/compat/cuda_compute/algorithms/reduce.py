@@ -19,7 +19,7 @@ from kernelmill.compat.cuda_compute.algorithm import (
     ordered_on,
 )
 from kernelmill.compat.cuda_compute.determinism import Determinism
-from kernelmill.compat.cuda_compute.iterators import IteratorBase
+from kernelmill.compat.cuda_compute.iterator_base import IteratorBase
 from kernelmill.compat.cuda_compute.op import operator_for
 from kernelmill.dtypes import DType, StructType
 from kernelmill.runtime.memory import is_on_cuda
