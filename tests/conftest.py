@@ -50,6 +50,21 @@ def device(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture(params=["cpu", "emulator", pytest.param("cuda", marks=pytest.mark.cuda)])
+def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A device that is current: NumPy arrays go there and come back."""
+    import devices
+    import kernelmill
+
+    name = str(request.param)
+    if name == "cuda" and not _has_gpu():
+        pytest.skip("there is no GPU here")
+    if name == "emulator":
+        devices.on(name, monkeypatch)  # some texts are compiled for chips too
+    with kernelmill.Device(name):
+        yield name
+
+
 @pytest.fixture
 def unoptimised(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels of the emulator are compiled in half the time; in `make full` as users have them."""

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-import devices
 import feed_kernels
 import kernelmill as km
 from kernelmill.algorithms import iterators as it
-from kernelmill.algorithms.capabilities import absence
 from kernelmill.algorithms.feeds import read_feeds, write_feeds
 
 if TYPE_CHECKING:
@@ -146,17 +144,6 @@ READ: dict[str, tuple[Callable[[], Any], Callable[[], np.ndarray]]] = {
         lambda: X.astype(np.float64)[::2],
     ),
 }  # fmt: skip
-
-
-@pytest.fixture(params=["cpu", "emulator", pytest.param("cuda", marks=pytest.mark.cuda)])
-def place(request: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A device that is current: NumPy arrays go there and come back."""
-    if absence(request.param):
-        pytest.skip(absence(request.param))
-    if request.param == "emulator":
-        devices.on("emulator", monkeypatch)  # each text is compiled for chips too
-    with km.Device(request.param):
-        yield request.param
 
 
 @pytest.mark.parametrize("name", READ)

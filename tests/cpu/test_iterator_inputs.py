@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
-import devices
 import kernelmill as km
 from kernelmill import events
 from kernelmill import iterators as it
-from kernelmill.algorithms.capabilities import absence
 
 DATA = np.sort(np.random.default_rng(1).integers(0, 1000, 777)).astype(np.int32)
 SHIFT = 3
-
-
-@pytest.fixture(params=["cpu", "emulator", pytest.param("cuda", marks=pytest.mark.cuda)])
-def place(request: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A device that is current: NumPy arrays go there and come back."""
-    if absence(request.param):
-        pytest.skip(absence(request.param))
-    if request.param == "emulator":
-        devices.on("emulator", monkeypatch)  # each text is compiled for chips too
-    with km.Device(request.param):
-        yield request.param
 
 
 @pytest.mark.parametrize("n", [0, 1, 300, 5000])

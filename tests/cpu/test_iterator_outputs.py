@@ -7,24 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-import devices
 import kernelmill as km
 from kernelmill import iterators as it
-from kernelmill.algorithms.capabilities import absence
 
 SIZES = (1, 1000, 9001)
 GAIN = 3
-
-
-@pytest.fixture(params=["cpu", "emulator", pytest.param("cuda", marks=pytest.mark.cuda)])
-def place(request: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A device that is current: NumPy arrays go there and come back."""
-    if absence(request.param):
-        pytest.skip(absence(request.param))
-    if request.param == "emulator":
-        devices.on("emulator", monkeypatch)  # each text is compiled for chips too
-    with km.Device(request.param):
-        yield request.param
 
 
 def numbers(n: int) -> np.ndarray:

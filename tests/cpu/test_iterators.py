@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-import devices
 import kernelmill as km
 from kernelmill import iterators as it
-from kernelmill.algorithms.capabilities import absence
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,17 +24,6 @@ GAIN = 3.0
 
 def there(found: Any) -> Any:
     return found.numpy() if hasattr(found, "numpy") else found
-
-
-@pytest.fixture(params=["cpu", "emulator", pytest.param("cuda", marks=pytest.mark.cuda)])
-def place(request: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A device that is current: NumPy arrays go there and come back."""
-    if absence(request.param):
-        pytest.skip(absence(request.param))
-    if request.param == "emulator":
-        devices.on("emulator", monkeypatch)  # each text is compiled for chips too
-    with km.Device(request.param):
-        yield request.param
 
 
 CASES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
