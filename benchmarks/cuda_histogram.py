@@ -109,9 +109,9 @@ def _cuda_compute(arrays: timing.Arrays) -> Any:
     given = {
         "d_samples": x,
         "d_histogram": counts,
-        "num_output_levels": _BINS + 1,
-        "lower_level": levels[0],
-        "upper_level": levels[1],
+        "h_num_output_levels": np.array([_BINS + 1], np.int32),
+        "h_lower_level": levels[:1],
+        "h_upper_level": levels[1:],
         "num_samples": x.numel(),
     }
     call = partial(module.make_histogram_even(**given), **given, stream=CurrentStream())
