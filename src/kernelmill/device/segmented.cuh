@@ -365,6 +365,7 @@ struct segmented {
   // The steps of a block up to the results; a warp more than those that work looks for bounds that are needed later.
   template <bool Scan>
   static KM_INL bool work(const call& c, shared& s, const Fold& op, u32 tag) {
+    block_barrier();  // that warp meets no other: it has the number of this launch before the last block may change it
     const i64 t = blockIdx.x, begin = t * tile;
     const int warp = (int)threadIdx.x / warp_size;
     if (warp == segment_warps) {
