@@ -1,6 +1,6 @@
 // scan.cuh - scans on a device, inclusive and exclusive: what a warp computes of its part of a tile, and two ways through the
 // tiles: one block a tile (any chip, any layout, small inputs), and the ring of ring.cuh.  Scans and reductions by key are
-// scans of pairs, in scan_keys.cuh.  The tree is that of docs/reference/reduction-tree.md: it is made of `run`, `rows`,
+// scans of pairs, in scan_keys.hpp.  The tree is that of docs/reference/reduction-tree.md: it is made of `run`, `rows`,
 // `warps` and the groups of lookback.cuh, which both ways share.
 //
 // A generated text has a struct of this shape, and feeds and sinks that are called with the place of an element:
@@ -10,7 +10,7 @@
 //     static constexpr int run, rows, warps;         // neighbours a lane takes, how often, and warps of a tile
 //     static constexpr bool exclusive, seeded;       // `seed` stands before the first element
 //     value seed;
-//     stored finish(const value&, bool head) const;  // `head`: this element begins a segment (scan_keys.cuh)
+//     stored finish(const value&, bool head) const;  // `head`: this element begins a segment (scan_keys.hpp)
 //     static bool begins(const value&);              // whether an element does
 //   };
 #pragma once
