@@ -230,21 +230,47 @@ def kill_points(root: Path) -> dict:
 
 
 def kill_times(root: Path, kills: int, seed: int) -> dict:
-    """Kill a process that writes entry after entry, at random times."""
+    """Kill a process that writes entry after entry, at random times within one of the first few."""
     rng = random.Random(seed)
     size = 1_000_000
-    outcome = {"killed": 0, "whole": 0, "half": 0}
-    for _ in range(kills):
+
+    def writing(place: Path) -> tuple[int, int]:
+        """Start such a process; a byte comes through the pipe whenever it begins an entry."""
+        reader, writer = os.pipe()
+
+        def build(number: int) -> Bundle:
+            os.write(writer, b".")
+            return bundle(number, size)
 
         def work() -> None:
-            cache = Cache(root, CAP)
+            cache = Cache(place, CAP)
             for number in range(1000):
-                cache.get_or_build(key(number), lambda _, n=number: bundle(n, size))
+                cache.get_or_build(key(number), lambda _, n=number: build(n))
 
         child = forked(work)
-        time.sleep(rng.uniform(0.0, 0.06))
+        os.close(writer)
+        return child, reader
+
+    def kill(child: int, reader: int) -> bool:
         os.kill(child, signal.SIGKILL)
-        outcome["killed"] += os.WIFSIGNALED(os.waitpid(child, 0)[1])
+        os.close(reader)
+        return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+
+    undisturbed = writing(root.with_name("undisturbed"))
+    os.read(undisturbed[1], 1)
+    start = time.monotonic()
+    os.read(undisturbed[1], 1)
+    an_entry = time.monotonic() - start  # on this machine, as busy as it is
+    kill(*undisturbed)
+    outcome = {"killed": 0, "finished": 0, "whole": 0, "half": 0}
+    for _ in range(kills):
+        before = rng.randrange(3)  # so many entries are finished when the last one is begun
+        child, reader = writing(root)
+        for _ in range(before + 1):
+            os.read(reader, 1)
+        time.sleep(rng.uniform(0.0, an_entry))
+        outcome["killed"] += kill(child, reader)
+        outcome["finished"] += before
     cache = Cache(root, CAP)
     for number in range(1000):
         found = cache.get(key(number))

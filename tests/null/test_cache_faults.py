@@ -110,7 +110,7 @@ def test_death_at_any_system_call_of_a_write_leaves_all_or_nothing(tmp_path):
 def test_death_at_random_times_leaves_all_or_nothing(tmp_path):
     answer = cache_driver.run("kill_times", tmp_path / "k", 20, 20)
     assert (answer["killed"], answer["half"], answer["leftovers"]) == (20, 0, [])
-    assert answer["whole"] > 5
+    assert answer["whole"] >= answer["finished"] > 5
 
 
 def test_a_lock_ends_with_its_holder_even_if_a_child_has_its_descriptor(tmp_path):
