@@ -186,8 +186,39 @@ def test_every_page_can_be_reached_from_the_readme():
         seen.add(page)
         links = re.findall(r"\]\(([^)#\s:]+)", page.read_text())
         waiting += [(page.parent / link).resolve() for link in links]
-    decisions = {page for page in PAGES if page.parent.name == "adr"}
-    assert [name_of(page) for page in PAGES if page not in seen | decisions] == []
+    assert [name_of(page) for page in PAGES if page not in seen] == []
+
+
+def test_decisions_are_numbered_without_a_gap_and_listed_by_their_titles():
+    place = ROOT / "docs/adr"
+    found = sorted(place.glob("[0-9]*.md"))
+    assert [int(page.name[:4]) for page in found] == list(range(1, len(found) + 1))
+    titles = [page.read_text().partition("\n")[0].removeprefix("# ") for page in found]
+    rows = re.findall(
+        r"^(\d+\. )\[(.*)\]\((.*)\)$", (place / "README.md").read_text(), re.MULTILINE
+    )
+    assert [(f"{number}{title}", file) for number, title, file in rows] == [
+        (title, page.name) for title, page in zip(titles, found, strict=True)
+    ]
+
+
+# ----------------------------------------------------------------------------- figures
+
+FIGURE = re.compile(r"\d ?(?:[µmn]s|us|[GT]B/s|%)(?!\w)|\d ?x NumPy")
+
+
+@pytest.mark.parametrize("page", LINKED, ids=name_of)
+def test_figures_stand_in_the_block_that_is_made_of_the_results(page):
+    text = page.read_text()
+    block = re.compile(r"<!-- benchmarks: .*<!-- end of benchmarks -->", re.DOTALL)
+    prose = re.sub(r"^```.*?^```$", "", block.sub("", text), flags=re.MULTILINE | re.DOTALL)
+    assert FIGURE.findall(prose) == []
+    assert FIGURE.findall("takes 3 ms, 97 % of 4 GB/s, 12x NumPy") == [
+        "3 ms",
+        "7 %",
+        "4 GB/s",
+        "2x NumPy",
+    ]
 
 
 # ----------------------------------------------------------------------------- the architecture
