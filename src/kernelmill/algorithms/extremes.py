@@ -29,7 +29,7 @@ from kernelmill.algorithms.folds import plan_fold
 from kernelmill.algorithms.fusion import fuse_inputs
 from kernelmill.algorithms.iterators import is_iterator
 from kernelmill.algorithms.moves import moved
-from kernelmill.algorithms.plan import Bound, Plan, Scope, build, execute, lately, remember
+from kernelmill.algorithms.plan import Bound, Plan, Scope, build, execute, key_of, lately, remember
 from kernelmill.algorithms.reductions import Options, bind_reduction, request_of
 from kernelmill.algorithms.source import assemble
 from kernelmill.compiler.cpp_types import type_spelling
@@ -49,7 +49,6 @@ from kernelmill.dtypes import (
 )
 from kernelmill.errors import ArgumentError, DTypeError
 from kernelmill.runtime.backend import KEPT_SHIFT
-from kernelmill.runtime.memory import QUICK_TYPES
 
 if TYPE_CHECKING:
     from kernelmill.algorithms.feed_nodes import Strand
@@ -155,10 +154,8 @@ class _Asked:
 
 def _extreme(name: Name, x: Any, axis: int | None, *, keepdims: bool, out: Any) -> Any:
     key: tuple[object, ...] | None = None
-    if out is None and type(x) is np.ndarray and (axis is None or type(axis) is int):
-        key = (name, axis, keepdims, x.dtype, x.shape)
-    elif type(x) in QUICK_TYPES and (out is None or type(out) is type(x)):
-        key = (name, axis, keepdims, type(x), x.shape, out is None)
+    if axis is None or type(axis) is int:
+        key = key_of([name, axis, keepdims], (x,) if out is None else (x, out))
     if key is not None and not events.active:
         for found in lately(key):
             done = found.try_launch((), (x,), out)

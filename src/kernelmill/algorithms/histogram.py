@@ -16,12 +16,12 @@ from kernelmill.algorithms.arguments import argument, outputs_of
 from kernelmill.algorithms.bins import Bins, edged, even, own
 from kernelmill.algorithms.histograms import MOST_CHANNELS, Request, prepare
 from kernelmill.algorithms.moves import computed
-from kernelmill.algorithms.plan import Plan, execute, lately, remember
+from kernelmill.algorithms.plan import Plan, execute, key_of, lately, remember
 from kernelmill.algorithms.reduce import reduce
 from kernelmill.compiler.op import WELL_KNOWN
 from kernelmill.dtypes import DType, float64, int64
 from kernelmill.errors import ArgumentError, DTypeError, ShapeError
-from kernelmill.runtime.memory import QUICK_TYPES, is_on_cuda
+from kernelmill.runtime.memory import is_on_cuda
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -367,11 +367,7 @@ def _quick_key(request: Request, arrays: tuple[Any, ...], out: Any) -> tuple[obj
         return None
     parts: list[object] = [histogram, request.total, request.determinism]
     parts += [part for b in request.bins for part in (b.place, b.record)]
-    for x in arrays:
-        if type(x) is not np.ndarray and type(x) not in QUICK_TYPES:
-            return None
-        parts += (type(x), getattr(x, "shape", None), getattr(x, "dtype", None))
-    return tuple(parts)
+    return key_of(parts, arrays)
 
 
 def _plan(request: Request, bound: Any) -> Plan:

@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from kernelmill import events
 from kernelmill.algorithms import layout as layouts
 from kernelmill.algorithms.arguments import Argument, arguments_of, backend_of, outputs_of, rules_of
@@ -34,6 +32,7 @@ from kernelmill.algorithms.plan import (
     Scope,
     build,
     execute,
+    key_of,
     lately,
     remember,
 )
@@ -46,7 +45,6 @@ from kernelmill.compiler.op import Op, as_op, specialize
 from kernelmill.dtypes import TupleType, bool_, int64, promotion, storage
 from kernelmill.errors import ArgumentError, DTypeError, ShapeError
 from kernelmill.runtime.backend import Grid, KernelSource
-from kernelmill.runtime.memory import QUICK_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -345,11 +343,7 @@ def _quick_key(arrays: tuple[Any, ...], request: _Request, out: Any) -> tuple[ob
     if request.comparator is not None:
         return None
     parts: list[object] = [request.upper, _search]
-    for x in (*arrays, *(() if out is None else (out,))):
-        if type(x) is not np.ndarray and type(x) not in QUICK_TYPES:
-            return None
-        parts += (type(x), getattr(x, "shape", None), getattr(x, "dtype", None))
-    return tuple(parts)
+    return key_of(parts, arrays if out is None else (*arrays, out))
 
 
 def _plan(request: _Request, bound: Bound) -> Plan:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from kernelmill import events
-from kernelmill.algorithms.plan import Bound, Plan, execute, lately, remember
+from kernelmill.algorithms.plan import Bound, Plan, execute, key_of, lately, remember
 from kernelmill.algorithms.reduce import reduce, transform_reduce
 from kernelmill.algorithms.reductions import check_determinism
 from kernelmill.algorithms.scan import exclusive_scan, inclusive_scan
@@ -21,7 +21,7 @@ from kernelmill.algorithms.segments import SegmentRequest, prepare_segments
 from kernelmill.compiler.op import WELL_KNOWN, Op, as_op, root_of
 from kernelmill.errors import ArgumentError, ShapeError
 from kernelmill.runtime.devices import Device
-from kernelmill.runtime.memory import QUICK_TYPES, is_on_cuda
+from kernelmill.runtime.memory import is_on_cuda
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -233,11 +233,7 @@ def _quick_key(
         return None
     parts: list[object] = [request.name, request.exclusive, request.determinism, len(arrays)]
     parts.append(root_of(request.op.function))
-    for x in (*arrays, *(() if out is None else (out,))):
-        if type(x) is not np.ndarray and type(x) not in QUICK_TYPES:
-            return None
-        parts += (type(x), getattr(x, "shape", None), getattr(x, "dtype", None))
-    return tuple(parts)
+    return key_of(parts, arrays if out is None else (*arrays, out))
 
 
 # Offsets from which on they are compared by all threads.

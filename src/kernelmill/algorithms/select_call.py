@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from kernelmill import events
 from kernelmill.algorithms.arguments import (
     Argument,
@@ -30,7 +28,17 @@ from kernelmill.algorithms.feeds import (
 )
 from kernelmill.algorithms.iterators import is_iterator
 from kernelmill.algorithms.moves import moved
-from kernelmill.algorithms.plan import Bound, Built, Plan, Scope, build, execute, lately, remember
+from kernelmill.algorithms.plan import (
+    Bound,
+    Built,
+    Plan,
+    Scope,
+    build,
+    execute,
+    key_of,
+    lately,
+    remember,
+)
 from kernelmill.algorithms.select_outputs import buffers_of, sinks_of
 from kernelmill.algorithms.select_place import BULK, placed_on_device
 from kernelmill.algorithms.select_results import Buffers, Nest, Results
@@ -48,7 +56,7 @@ from kernelmill.algorithms.select_source import (
 from kernelmill.compiler.op import root_of, specialize
 from kernelmill.dtypes import DType, StructType, promotion
 from kernelmill.errors import ArgumentError, DeviceError, ShapeError
-from kernelmill.runtime.memory import QUICK_TYPES, is_on_cuda
+from kernelmill.runtime.memory import is_on_cuda
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -167,14 +175,7 @@ def _quick_key(request: Request, inputs: tuple[Any, ...], out: Any) -> tuple[obj
         return None
     key: list[object] = [request.family, len(made), request.layout, request.first, request.parts]
     key += map(root_of, request.functions)
-    for x in (*inputs, *made):
-        if type(x) is np.ndarray:
-            key += (x.dtype, x.shape)
-        elif type(x) in QUICK_TYPES:
-            key += (type(x), getattr(x, "shape", None))
-        else:
-            return None
-    return tuple(key)
+    return key_of(key, (*inputs, *made))
 
 
 def _prepare_with_results(request: Request, inputs: tuple[Any, ...], out: Any) -> Bound:
