@@ -9,6 +9,7 @@ import json
 import os
 import threading
 import zipfile
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -178,6 +179,45 @@ def test_what_is_no_zip(server):
     with pytest.raises(IntegrityError, match="is no zip file") as caught:
         RangedZip(f"{server.url}/files/{NAME}").members()
     assert "secret" not in str(caught.value)
+
+
+def test_a_member_that_unpacks_to_more_than_it_says(server, tmp_path):
+    server.data = wheel_bytes({"torch/include/a.h": bytes(1 << 20)})
+    zip_ = RangedZip(f"{server.url}/files/{NAME}")
+    (member,) = zip_.members()
+    assert member.packed < 2000
+    few = replace(member, size=10)
+    with pytest.raises(IntegrityError, match="is not what the directory of its wheel promises"):
+        zip_.extract([few], tmp_path / "out")
+    with pytest.raises(IntegrityError, match=r"what is wanted has 1,\d+,\d+,\d+ bytes; the limit"):
+        zip_.extract([replace(member, size=1 << 30), member], tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda d: d[: d.rindex(b"PK\5\6") + 12],  # cut in the record at the end
+        lambda d: d.replace(b"torch/include/a.h", b"torch/include/\xff.h"),
+        lambda d: d[: d.rindex(b"PK\5\6") + 12] + b"\xfe\xff\xff\xff" * 2 + b"\0\0",
+    ],
+)
+def test_a_damaged_directory_is_refused(server, damage):
+    server.data = damage(wheel_bytes())
+    with pytest.raises(IntegrityError, match="directory"):
+        headers_of("torch", "9.9.0")
+
+
+@pytest.mark.parametrize("page", [b"[]", b"{}", b'{"files": [1]}', b'{"files": [{"url": "a"}]}'])
+def test_a_page_of_json_that_is_none_is_refused(server, page):
+    server.page = lambda: ("application/vnd.pypi.simple.v1+json", page)
+    with pytest.raises(ToolchainError, match="its page is none of a project"):
+        PipIndex((f"{server.url}/simple",)).files("torch")
+
+
+def test_the_name_of_a_wheel_is_no_path(server):
+    server.name = NAME.replace("-cp311-cp311", "-cp311%2F..%2F..%2Fcp311")
+    (found,) = PipIndex((f"{server.url}/simple",)).files("torch")
+    assert found.name == "cp311-manylinux_2_28_x86_64.whl"
 
 
 def test_members_of_large_files_have_wide_fields():

@@ -19,6 +19,7 @@ import urllib.request
 from dataclasses import dataclass
 from functools import cache as once
 from html.parser import HTMLParser
+from http.client import HTTPException
 from typing import IO, TYPE_CHECKING, Final, cast
 
 from kernelmill.config import child_environment
@@ -61,7 +62,7 @@ class PipIndex:
         for url in self.urls:
             try:
                 found += _page(f"{url.rstrip('/')}/{project}/", self.certificates)
-            except (OSError, ValueError) as error:
+            except (OSError, ValueError, HTTPException) as error:
                 failures.append(f"  {redacted(url)}: {_reason(error)}")
         if not found:
             tried = "\n".join(failures) or "  no index is set up"
@@ -167,7 +168,7 @@ def download(file: WheelFile, path: Path, index: PipIndex) -> None:
         try:
             with open_url(file.url, certificates=index.certificates) as response:
                 shutil.copyfileobj(response, cast("IO[bytes]", _Tee(out, seen.update)), _CHUNK)
-        except urllib.error.URLError as error:
+        except (urllib.error.URLError, HTTPException, ConnectionError, TimeoutError) as error:
             raise ToolchainError(
                 f"{file.name} cannot be fetched from {redacted(file.url)}: {_reason(error)}",
                 hint=_HINT,
@@ -203,12 +204,13 @@ def _reason(error: Exception) -> str:
 def _page(url: str, certificates: str | None) -> tuple[WheelFile, ...]:
     """Read the page of a project, as JSON (PEP 691) or as HTML (PEP 503)."""
     with open_url(url, headers={"Accept": _ACCEPT}, certificates=certificates) as response:
-        text = response.read(_PAGE_LIMIT)
+        text = response.read(_PAGE_LIMIT + 1)
         base = response.geturl()
         as_json = "json" in response.headers.get_content_type()
+    if len(text) > _PAGE_LIMIT:
+        raise ValueError(f"its page has more than {_PAGE_LIMIT >> 20} MiB")
     if as_json:
-        rows = json.loads(text)["files"]
-        pairs = [(row["url"], row["hashes"].get("sha256", "")) for row in rows]
+        pairs = _rows(text)
     else:
         parser = _Links()
         parser.feed(text.decode("utf-8", "replace"))
@@ -216,6 +218,15 @@ def _page(url: str, certificates: str | None) -> tuple[WheelFile, ...]:
     links = ((urllib.parse.urljoin(base, link), sha256) for link, sha256 in pairs)
     files = (_wheel(_with_login(link, url), sha256) for link, sha256 in links)
     return tuple(file for file in files if file.name.endswith(".whl") and file.sha256)
+
+
+def _rows(text: bytes) -> list[tuple[str, str]]:
+    """Return address and sha256 of each file on a page of JSON."""
+    try:
+        rows = json.loads(text)["files"]
+        return [(str(row["url"]), str(row["hashes"].get("sha256", ""))) for row in rows]
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"its page is none of a project: {type(error).__name__} {error}") from None
 
 
 def _with_login(link: str, index: str) -> str:
@@ -229,7 +240,8 @@ def _with_login(link: str, index: str) -> str:
 
 def _wheel(link: str, sha256: str) -> WheelFile:
     url = urllib.parse.urldefrag(link).url
-    name = urllib.parse.unquote(urllib.parse.urlsplit(url).path.rpartition("/")[2])
+    # The last part of what is unquoted: %2F must not make a path of a name.
+    name = urllib.parse.unquote(urllib.parse.urlsplit(url).path).rpartition("/")[2]
     return WheelFile(name, url, sha256)
 
 

@@ -11,6 +11,7 @@ import urllib.error
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Final
 
 from kernelmill.errors import IntegrityError
@@ -37,6 +38,9 @@ _FULL32: Final = 0xFFFFFFFF
 _PARTIAL: Final = 206
 _DEFLATED: Final = 8
 _STORED: Final = 0
+# More than any wheel of ours has; what a server says of itself is not believed beyond it.
+_MOST_DIRECTORY: Final = 64 << 20
+_MOST_UNPACKED: Final = 1 << 30
 
 
 class NoRangesError(Exception):
@@ -76,13 +80,21 @@ class RangedZip:
             It cannot be reached.
         """
         tail, total = self._get(f"-{_TAIL}")
-        count, size, start = _end_record(tail, self.url)
-        base = total - len(tail)
-        if start >= base:
-            directory = tail[start - base : start - base + size]
-        else:
-            directory, _ = self._get(f"{start}-{start + size - 1}")
-        rows = sorted(_central(directory))
+        try:
+            count, size, start = _end_record(tail, self.url)
+            base = total - len(tail)
+            if size > _MOST_DIRECTORY:
+                raise IntegrityError(
+                    f"{redacted(self.url)}: its directory has {size:,} bytes; the limit is "
+                    f"{_MOST_DIRECTORY:,}"
+                )
+            if start >= base:
+                directory = tail[start - base : start - base + size]
+            else:
+                directory, _ = self._get(f"{start}-{start + size - 1}")
+            rows = sorted(_central(directory))
+        except (struct.error, UnicodeDecodeError) as error:
+            raise IntegrityError(f"{redacted(self.url)} has a damaged directory: {error}") from None
         if len(rows) != count:
             raise IntegrityError(f"{redacted(self.url)}: {len(rows)} of {count} entries are there")
         ends = [row[0] for row in rows[1:]] + [start]
@@ -96,7 +108,14 @@ class RangedZip:
         NoRangesError, IntegrityError, OSError
             As `members`.
         """
-        pieces = list(_pieces(sorted(members)))
+        wanted = sorted(members)
+        size = sum(max(member.size, member.end - member.start) for member in wanted)
+        if size > _MOST_UNPACKED:
+            raise IntegrityError(
+                f"{redacted(self.url)}: what is wanted has {size:,} bytes; the limit is "
+                f"{_MOST_UNPACKED:,}"
+            )
+        pieces = list(_pieces(wanted))
         with ThreadPoolExecutor(_THREADS) as pool:
             return sum(pool.map(lambda piece: self._extract_piece(piece, directory), pieces))
 
@@ -128,7 +147,10 @@ class RangedZip:
             asked = (total - _TAIL, total - 1) if wanted[0] == "-" else _bounds(wanted)
             if (max(0, asked[0]), asked[1]) != (first, last):
                 raise NoRangesError(f"{range_!r} for {wanted}")
-            data = response.read()
+            try:
+                data = response.read(last - first + 2)  # one more: no server sends it unnoticed
+            except HTTPException as error:  # broken off
+                raise IntegrityError(f"{redacted(self.url)}: {error!r} for {range_}") from None
         if len(data) != last - first + 1:
             raise IntegrityError(f"{redacted(self.url)}: {len(data)} bytes for {range_}")
         return data, total
@@ -176,7 +198,7 @@ def _large(extra: bytes, *values: int) -> tuple[int, ...]:
         kind, length = struct.unpack_from("<HH", extra, at)
         if kind == 1:
             wide = iter(struct.unpack_from(f"<{length // 8}Q", extra, at + 4))
-            return tuple(next(wide) if value == _FULL32 else value for value in values)
+            return tuple(next(wide, value) if value == _FULL32 else value for value in values)
         at += 4 + length
     return values
 
@@ -195,13 +217,17 @@ def _pieces(members: Sequence[Member]) -> Iterator[Sequence[Member]]:
 
 
 def _unpack(member: Member, data: memoryview) -> bytes:
+    if len(data) < _LOCAL_SIZE:
+        raise IntegrityError(f"{member.name} has no header where the directory names it")
     names, extras = struct.unpack_from("<HH", data, 26)
     start = _LOCAL_SIZE + names + extras
     packed = bytes(data[start : start + member.packed])
     if member.method not in (_STORED, _DEFLATED):
         raise IntegrityError(f"{member.name} is packed in the unknown way {member.method}")
     try:
-        plain = zlib.decompress(packed, -15) if member.method == _DEFLATED else packed
+        # No more than is promised, and one byte that shows if there is more.
+        unpack = zlib.decompressobj(-15).decompress
+        plain = unpack(packed, member.size + 1) if member.method == _DEFLATED else packed
     except zlib.error as error:
         raise IntegrityError(f"{member.name} cannot be unpacked: {error}") from None
     if len(plain) != member.size or zlib.crc32(plain) != member.crc:

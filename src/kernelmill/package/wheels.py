@@ -31,6 +31,7 @@ __all__ = ["PINNED", "Pin", "Tree", "WheelFile", "build_cache", "kept_tree", "un
 _WAIT: Final = 1800.0  # seconds; another process may be fetching 230 MB on a slow line
 _FACTS: Final = "facts.json"
 _PROGRAM: Final = (b"\x7fELF", b"#!")
+_MOST_UNPACKED: Final = 8 << 30  # a wheel of torch has 3 GB
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +239,11 @@ def extract_wheel(path: Path, place: Path, wanted: Callable[[str], bool] | None 
         with zipfile.ZipFile(path) as archive:
             names = [n for n in archive.namelist() if not n.endswith("/")]
             kept = [name for name in names if wanted is None or wanted(name)]
+            size = sum(archive.getinfo(name).file_size for name in kept)
+            if size > _MOST_UNPACKED:
+                raise ToolchainError(
+                    f"{path.name} unpacks to {size:,} bytes; the limit is {_MOST_UNPACKED:,}"
+                )
             for name in kept:
                 _write(place / safe_path(name), archive.read(name))
             return len(kept)
