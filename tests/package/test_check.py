@@ -377,6 +377,15 @@ def test_architectures(variant, said, images, messages):
     assert findings(cuda, rule="gpu") == messages
 
 
+def test_a_fat_binary_that_leads_nowhere_ends(variant):
+    header = struct.pack("<IHHQ", 0xBA55ED50, 1, 0, 0)  # its entries would begin at itself
+    numbers = ",".join(map(str, header + fat_binary((2, 90, 0))))
+    place = '__attribute__((section(".nv_fatbin"), aligned(8), used))'
+    replaced(variant, f"{INIT}{place} static const unsigned char code[] = {{{numbers}}};")
+    (library,) = variant.glob("*.so")
+    assert images_of(library) == (("cubin", "sm_90"),)
+
+
 def test_gpu_code_in_a_variant_without_a_gpu(variant):
     with_gpu_code(variant, (2, 90, 0))
     (library,) = variant.glob("*.so")

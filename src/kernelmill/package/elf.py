@@ -37,6 +37,8 @@ _HIDDEN: Final = (1, 2)
 _WRITE, _EXECUTE = 2, 1
 # More than any library has; a stranger's count is not believed beyond it.
 _MOST_SECTIONS: Final = 65_536
+_MOST_VERSIONS: Final = 65_536
+_MOST_NAME: Final = 65_536
 _NOTHING: Final = 8
 
 
@@ -165,8 +167,8 @@ class _Reader:
             raise ValueError("a name lies outside of its table")
         start = table.offset + offset
         end = self.data.find(b"\0", start, table.offset + table.size)
-        if end < 0:
-            raise ValueError("a name has no end")
+        if end < 0 or end - start > _MOST_NAME:
+            raise ValueError(f"a name has no end within {_MOST_NAME:,} bytes")
         return self.data[start:end].decode("utf-8", "replace")
 
     def _of_kind(self, kind: int) -> _Section | None:
@@ -200,9 +202,13 @@ class _Reader:
         if section is None:
             return
         names, at = self.sections[section.link], section.offset
+        left = _MOST_VERSIONS  # rows of a stranger may overlap, over and over
         for _ in range(section.info):
             _, count, file, first, following = _NEED.unpack_from(self.data, at)
             inner = at + first
+            left -= count
+            if left < 0:
+                raise ValueError(f"it names more than {_MOST_VERSIONS:,} versions of symbols")
             for _ in range(count):
                 _, _, number, name, next_inner = _NEED_NAME.unpack_from(self.data, inner)
                 yield number & 0x7FFF, (self._text(names, file), self._text(names, name))

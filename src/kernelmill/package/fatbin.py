@@ -55,7 +55,7 @@ def _images(data: bytes) -> Iterator[Image]:
     at = 0
     while at + _HEADER.size <= len(data):
         magic, _, header, size = _HEADER.unpack_from(data, at)
-        if magic != _MAGIC:
+        if magic != _MAGIC or header < _HEADER.size:
             at += 8  # containers are aligned; between them lie zeros
             continue
         end = min(at + header + size, len(data))
