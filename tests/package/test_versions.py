@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from kernelmill.errors import NotPublishedError, PackageError, RegistryError
+from kernelmill.package.metadata import Metadata
 from kernelmill.package.registry import Add
 from kernelmill.package.system import System
-from kernelmill.package.versions import describe, newest, published, survey
+from kernelmill.package.versions import describe, needs_of, newest, published, survey
 from kernelmill.package.wanted import Wanted
 from published_kernels import Counted, new_registry, release
 
@@ -150,7 +153,24 @@ def test_half_pushed_variants_count_as_the_version_that_all_have(registry):
     assert str(describe(registry, REPO, published(registry, REPO)[0])) == "1.1.0"
 
 
-@pytest.mark.parametrize("text", ["", "kind = 3", "[", "kind = 'redirect'", "kind = 'other'"])
+@pytest.mark.parametrize("extra", [3, {}, "einops", ["!"]])
+def test_python_needs_that_are_no_list_are_named(extra):
+    facts = {
+        "name": "gray",
+        "id": "_gray",
+        "version": 1,
+        "license": "MIT",
+        "python-depends": [],
+        "backend": {"type": "cpu"},
+        "kernelmill": {"python-depends": extra},
+    }
+    with pytest.raises(PackageError, match=r"^org/gray: kernelmill\.python-depends"):
+        needs_of([Metadata.parse(json.dumps(facts))], place=REPO)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "kind = 3", "[", "a = " + "[" * 5000, "kind = 'redirect'", "kind = 'other'"]
+)
 def test_a_repository_without_versions(registry, text):
     registry.create(REPO)
     registry.publish(REPO, "main", [Add("kernel-status.toml", text.encode())], message="x")

@@ -25,7 +25,7 @@ from kernelmill.package.wanted import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["INDEX", "Entry", "Index", "KernelNeed", "check_commit", "kernel_needs"]
+__all__ = ["INDEX", "Entry", "Index", "KernelNeed", "check_commit", "kernel_needs", "python_needs"]
 
 INDEX: Final = "kernelmill-index.json"
 FORMAT: Final = 1
@@ -154,13 +154,13 @@ class Index:
                 hint="a newer kernelmill may read it; `--no-index` asks each branch instead",
             )
         rows = _expect(value.get("versions"), list, f"{place}: versions")
-        index = cls()
+        entries: dict[Version, Entry] = {}
         for number, row in enumerate(rows):
             entry = _entry(row, f"{place}: versions[{number}]")
-            if any(entry.version == other.version for other in index.entries):
+            if entry.version in entries:
                 raise PackageError(f"{place}: versions[{number}] repeats {entry.version}")
-            index = cls((*index.entries, entry))
-        return cls(tuple(sorted(index.entries, key=lambda e: e.version, reverse=True)))
+            entries[entry.version] = entry
+        return cls(tuple(entries[version] for version in sorted(entries, reverse=True)))
 
 
 def _expect(value: object, kind: type[Any], place: str) -> Any:
@@ -183,7 +183,7 @@ def _entry(row: object, place: str) -> Entry:
             _expect(name, str, f"{place}.variants[{n}]") for n, name in enumerate(names)
         ),
         kernels=tuple(kernel_needs(fields.get("kernel-depends", []), f"{place}.kernel-depends")),
-        python=tuple(_python_needs(fields.get("python-depends", []), f"{place}.python-depends")),
+        python=tuple(python_needs(fields.get("python-depends", []), f"{place}.python-depends")),
     )
 
 
@@ -199,6 +199,13 @@ def kernel_needs(rows: object, place: str) -> Iterator[KernelNeed]:
         yield KernelNeed.parse(row, place=f"{place}[{number}]")
 
 
-def _python_needs(rows: object, place: str) -> Iterator[PythonNeed]:
+def python_needs(rows: object, place: str) -> Iterator[PythonNeed]:
+    """Read a list of Python dependencies.
+
+    Raises
+    ------
+    PackageError
+        It is none; the text names the element.
+    """
     for number, row in enumerate(_expect(rows, list, place)):
         yield PythonNeed.parse(row, place=f"{place}[{number}]")

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from kernelmill.errors import NotPublishedError, NoVariantError, PackageError
 from kernelmill.package.choice import Choice, choose
-from kernelmill.package.index import INDEX, MOST_BYTES, Index, KernelNeed, kernel_needs
+from kernelmill.package.index import (
+    INDEX,
+    MOST_BYTES,
+    Index,
+    KernelNeed,
+    kernel_needs,
+    python_needs,
+)
 from kernelmill.package.metadata import FILE, Metadata
 from kernelmill.package.parallel import both, each
 from kernelmill.package.wanted import (
@@ -173,8 +180,8 @@ def _say_moved(registry: Reading, repo_id: str) -> None:
     try:
         text = registry.read(repo_id, "main", STATUS, limit=MOST_STATUS)
         status = tomllib.loads(text.decode())
-    except (NotPublishedError, tomllib.TOMLDecodeError, UnicodeDecodeError):
-        return
+    except (NotPublishedError, tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError):
+        return  # it has none, or none that can be read: then it says nothing of where it went
     destination = status.get("destination")
     if status.get("kind") == "redirect" and isinstance(destination, str):
         raise NotPublishedError(
@@ -338,8 +345,9 @@ def needs_of(found: Iterable[Metadata], *, place: str) -> Needs:
                 wanted = Wanted(dependency.version, revision=dependency.revision or "")
                 ranged.append(KernelNeed(check_repo_id(dependency.repo_id), wanted))
         kernels.update((str(need), need) for need in ranged)
+        python += (PythonNeed.parse(text, place=place) for text in metadata.python_depends)
         extra = ours.get("python-depends", [])
-        python += (PythonNeed.parse(t, place=place) for t in (*metadata.python_depends, *extra))
+        python += python_needs(extra, f"{place}: kernelmill.python-depends")
     return Needs(tuple(kernels[key] for key in sorted(kernels)), joined(python))
 
 
