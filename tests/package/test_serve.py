@@ -167,11 +167,14 @@ def raw(server, method, path, body=b"", headers=None):
         ("GET", "/kernels/org/x/resolve/v1/..%2F..%2Fetc%2Fpasswd", 404, "not found"),
         ("GET", "/kernels/../etc/resolve/v1/passwd", 404, ""),
         ("GET", "/api/kernels/org/x/tree/..%2F..", 404, ""),
+        ("GET", "/api/kernels/org/x/tree/main?cursor=two", 400, "the cursor 'two' is no number"),
         ("POST", "/api/repos/create", 401, "needs a token that may write"),
         ("PUT", "/lfs/org/x/" + "0" * 64 + "/3/" + "0" * 64, 403, "no upload of this object"),
     ],
 )
 def test_requests_outside_the_protocol_are_refused(served, method, path, status, text):  # noqa: F811
+    if "cursor" in path:
+        served.service.registry.create("org/x")
     found = raw(served, method, path, b"abc" if method == "PUT" else b"")
     served.log.refused.clear()
     assert (found[0], text.lower() in found[1].lower()) == (status, True), found
@@ -193,6 +196,22 @@ def test_a_commit_cannot_write_outside_its_repository(served, path):  # noqa: F8
     assert status == 400
     assert "is refused" in text
     assert not served.service.registry.files("org/x", served.service.registry.commit("org/x", "main"))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/api/kernels/org/x/preupload/main", b'{"files": [{"path": "a"}]}'),
+        ("/api/kernels/org/x/preupload/main", b'{"files": 3}'),
+        ("/kernels/org/x.git/info/lfs/objects/batch", b'{"objects": [{"oid": 1, "size": "x"}]}'),
+        ("/kernels/org/x.git/info/lfs/objects/batch", b'{"objects": [[]]}'),
+    ],
+)
+def test_lists_that_are_none_are_refused(served, path, body):  # noqa: F811
+    served.service.registry.create("org/x")
+    head = {"Authorization": f"Bearer {WRITER.token}"}
+    status, text = raw(served, "POST", path, body, head)
+    assert (status, "cannot be used; accepted: a list of objects with" in text) == (400, True)
 
 
 def test_large_objects_are_taken_only_as_promised(served):  # noqa: F811

@@ -94,7 +94,10 @@ def tree(service: Service, request: Request) -> Answer:
     rows = _rows(files, f"{path}/" if path else "", deep=deep)
     if path and not rows:
         raise Problem(HTTPStatus.NOT_FOUND, f"{path} does not exist", "EntryNotFound")
-    begin = int(request.query.get("cursor", "0"))
+    cursor = request.query.get("cursor", "0")
+    if not cursor.isdecimal():
+        raise Problem(HTTPStatus.BAD_REQUEST, f"the cursor {cursor[:80]!r} is no number")
+    begin = int(cursor)
     answer = json_answer(rows[begin : begin + PAGE])
     if begin + PAGE < len(rows):
         tail = f"/{quote(path)}" if path else ""

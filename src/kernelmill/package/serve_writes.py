@@ -80,8 +80,7 @@ def preupload(service: Service, request: Request) -> Answer:
     repo_id, commit = service.revision(request)
     there = {file.path: file for file in service.files(repo_id, commit)}
     rows = []
-    for asked in request.json().get("files", []):
-        path, size = str(asked["path"]), int(asked["size"])
+    for path, size in _asked_rows(request, "files", "path"):
         safe_path(path)
         mode = "lfs" if size >= service.registry.large else "regular"
         row = {"path": path, "uploadMode": mode, "shouldIgnore": False}
@@ -96,8 +95,7 @@ def lfs_batch(service: Service, request: Request) -> Answer:
     repo_id = request.groups["repo"]
     service.refs(repo_id)
     rows = []
-    for asked in request.json().get("objects", []):
-        oid, size = str(asked["oid"]), int(asked["size"])
+    for oid, size in _asked_rows(request, "objects", "oid"):
         File("x", size, "0" * 40, oid)  # refuses what is no sha256
         row: dict[str, Any] = {"oid": oid, "size": size}
         if not service.registry.shelf.exists(f"{check_repo_id(repo_id)}/blobs/{oid}"):
@@ -106,6 +104,15 @@ def lfs_batch(service: Service, request: Request) -> Answer:
             row["actions"] = {"upload": {"href": href, "header": {}}}
         rows.append(row)
     return json_answer({"transfer": "basic", "objects": rows})
+
+
+def _asked_rows(request: Request, key: str, name: str) -> list[tuple[str, int]]:
+    """Return what names each file of a request, and its size."""
+    try:
+        return [(str(row[name]), int(row["size"])) for row in request.json().get(key, [])]
+    except (KeyError, TypeError, ValueError) as error:
+        text = f"`{key}` cannot be used; accepted: a list of objects with {name} and size: {error}"
+        raise Problem(HTTPStatus.BAD_REQUEST, text) from error
 
 
 def lfs_put(service: Service, request: Request) -> Answer:
