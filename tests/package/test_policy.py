@@ -7,8 +7,10 @@ import textwrap
 import pytest
 
 from hub_clients import clean  # noqa: F401 - a fixture
+from kernelmill.config import override
 from kernelmill.errors import PackageError, TrustError
 from kernelmill.package.policy import Identity, Policy, RegistrySettings, Rule, read_policy
+from kernelmill.package.policy_write import add_rule
 from kernelmill.package.registry_open import open_mirrors, open_registry, open_settings
 
 KEY = "ed25519:" + "A" * 43 + "="
@@ -122,3 +124,16 @@ def test_addresses_become_registries(tmp_path):
         open_registry("https://me:secret@hub.example.com")
     with pytest.raises(PackageError, match="takes its token from NO_SUCH_VARIABLE"):
         open_settings(RegistrySettings("a", "https://x", token_variable="NO_SUCH_VARIABLE"))
+
+
+def test_a_rule_is_added_whole(tmp_path):
+    rule = Rule(
+        "org",
+        3,
+        identities=(Identity("a@b.c", "https://issuer"),),
+        trusted_root="/etc/root.json",
+    )
+    with override(hub_config=tmp_path / "hub.toml"):
+        add_rule(rule)
+        add_rule(rule)
+        assert read_policy().rules == (rule,)

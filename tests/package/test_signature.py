@@ -69,6 +69,14 @@ def test_another_key_does_not_count(tmp_path, key):
     assert f"the key {other} is not on the list" in str(caught.value)
 
 
+def test_a_key_that_is_none_is_named(tmp_path, key):
+    body = json.loads(sign("org/twice", "torch-cpu", METADATA, [key]))
+    body["signatures"][0]["key"] = "ed25519:\u00e9"
+    (tmp_path / "signatures.json").write_text(json.dumps(body))
+    with pytest.raises(PackageError, match="is no public key; accepted: ed25519: and base64"):
+        signed(tmp_path).holds("ed25519:\u00e9")
+
+
 def test_a_signature_put_under_another_name_does_not_count(tmp_path, key):
     make_key(tmp_path / "other.pem")
     body = json.loads(sign("org/twice", "torch-cpu", METADATA, [tmp_path / "other.pem"]))

@@ -104,6 +104,7 @@ def _table(rule: Rule) -> dict[str, Any]:  # Any: what TOML holds
         "registry": rule.registry,
         "keys": list(rule.keys),
         "sigstore": [{"identity": i.subject, "issuer": i.issuer} for i in rule.identities],
+        "trusted-root": rule.trusted_root,
     }
 
 
@@ -120,6 +121,8 @@ def _lines(rule: Rule) -> Iterator[str]:
             for i in rule.identities
         )
         yield f"sigstore = [{', '.join(rows)}]"
+    if rule.trusted_root:
+        yield f"trusted-root = {_quoted(rule.trusted_root)}"
 
 
 def _quoted(text: str) -> str:

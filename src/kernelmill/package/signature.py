@@ -9,7 +9,6 @@ beside the metadata, as Hugging Face's own tools write it.
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import json
 import os
@@ -160,7 +159,7 @@ def _holds(key: str, signature: bytes, message: bytes) -> bool:
 def _key_bytes(key: str) -> bytes:
     try:
         found = base64.b64decode(key.removeprefix(_PREFIX), validate=True)
-    except binascii.Error:
+    except ValueError:  # binascii.Error, and what is not ASCII
         found = b""
     if not key.startswith(_PREFIX) or len(found) != _ED25519:
         raise PackageError(f"{key[:80]!r} is no public key; accepted: ed25519: and base64")
