@@ -116,7 +116,7 @@ class ToolchainLock:
             return cls(path, {})
         try:
             found = json.loads(path.read_bytes())
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise PackageError(
                 f"{path} is no JSON: {error}", hint="remove it, or restore it"
             ) from None
