@@ -98,7 +98,7 @@ def test_a_capability_that_no_chip_has_is_refused(copied):
     done = invoke("build", copied("fails/invalid-capability"), "--all")
     assert done.exit_code == 1
     assert (
-        "`kernel.relu_cuda.cuda-capabilities`: no chip has compute capability 99999.0"
+        "`kernel.add_one_cuda.cuda-capabilities`: no chip has compute capability 99999.0"
         in done.stderr
     )
 

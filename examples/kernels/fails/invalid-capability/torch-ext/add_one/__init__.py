@@ -1,0 +1,1 @@
+"""add-one: never built."""
