@@ -130,8 +130,8 @@ READ: dict[str, tuple[Callable[[], Any], Callable[[], np.ndarray]]] = {
         lambda: zipped(X[1::2][::3], I32[1::2][::3]),
     ),
     "shuffle in permutation": (
-        lambda: it.transform(it.permutation(X, it.shuffle(N, seed=3)), lambda v: v * 0),
-        lambda: X * 0,
+        lambda: it.permutation(X, it.shuffle(N, seed=3)),
+        lambda: X[there(km.transform(it.shuffle(N, seed=3), lambda i: i))],
     ),
     "tabulate": (
         lambda: it.strided(it.tabulate(lambda i: i * i % 7), 1, count=N),

@@ -268,10 +268,10 @@ include = ["."]
 
 def test_a_manifest_of_ten_megabytes_is_refused_unread(tmp_path):
     (tmp_path / "build.toml").write_text(CASES["edition 5"] + "#" * (10 << 20))
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.raises(ManifestError) as caught:
         read_manifest(tmp_path)
-    assert time.perf_counter() - began < 0.5
+    assert time.process_time() - began < 0.5
     assert f"bytes; at most {LARGEST:,} are read" in caught.value.message
 
 
@@ -295,10 +295,10 @@ def test_a_manifest_at_the_limit_is_read(tmp_path):
     ids=["lists", "tables", "a dotted key", "a dotted section", "digits", "escapes", "a NUL"],
 )
 def test_hostile_toml_ends_soon_in_an_error(text, says):
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.raises(ManifestError) as caught:
         parse_manifest(text)
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5
     assert says in caught.value.message
 
 
