@@ -408,5 +408,4 @@ def test_the_cache_is_seen_by_the_hub_client(served, tmp_path):  # noqa: F811
     (revision,) = repo.revisions
     assert (revision.commit_hash, revision.refs) == (commit, frozenset({"v1"}))
     cache = HubCache(tmp_path / "hf-cache")
-    assert cache.repositories() == ["org/twice"]
     assert cache.refs("org/twice") == {"v1": commit}

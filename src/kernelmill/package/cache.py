@@ -19,7 +19,6 @@ import contextlib
 import fcntl
 import json
 import os
-import re
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kernelmill.errors import IntegrityError, NotPublishedError, PackageError, RegistryError
 from kernelmill.package.digest import file_hash, git_blob_id, safe_path
-from kernelmill.package.registry import File
+from kernelmill.package.registry import File, is_commit_id
 from kernelmill.package.wanted import check_repo_id
 
 if TYPE_CHECKING:
@@ -39,7 +38,6 @@ __all__ = ["HubCache", "Source", "content_key"]
 
 TREE_FORMAT: Final = 1  # of huggingface_hub
 RECORD: Final = "kernelmill.json"
-_COMMIT: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}", re.ASCII)
 _MOST_JSON: Final = 64 << 20
 
 
@@ -90,7 +88,7 @@ class HubCache:
 
     def snapshot(self, repo_id: str, commit: str) -> Path:
         """Return the directory with the files of a commit, whether it is there or not."""
-        if not _COMMIT.fullmatch(commit):
+        if not is_commit_id(commit):
             raise PackageError(f"{commit[:80]!r} is no commit id; accepted: 40 or 64 digits")
         return self.home(repo_id) / "snapshots" / commit
 
@@ -103,7 +101,7 @@ class HubCache:
             text = (self.home(repo_id) / "refs" / name).read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError):
             return None
-        return text if _COMMIT.fullmatch(text) else None
+        return text if is_commit_id(text) else None
 
     def set_ref(self, repo_id: str, name: str, commit: str) -> None:
         """Remember where a branch or tag stands."""
@@ -123,14 +121,7 @@ class HubCache:
         home = self.home(repo_id) / "snapshots"
         if not home.is_dir():
             return []
-        return sorted(p.name for p in home.iterdir() if _COMMIT.fullmatch(p.name))
-
-    def repositories(self) -> list[str]:
-        """Return the repositories of which something is here, sorted."""
-        if not self.root.is_dir():
-            return []
-        names = [p.name.removeprefix("kernels--") for p in self.root.glob("kernels--*--*")]
-        return sorted(name.replace("--", "/", 1) for name in names)
+        return sorted(p.name for p in home.iterdir() if is_commit_id(p.name))
 
     # ------------------------------------------------------------------------- sources
 
@@ -155,6 +146,8 @@ class HubCache:
 
     def known_files(self, repo_id: str, commit: str) -> tuple[File, ...] | None:
         """Return the files of a commit as they were listed; None where they never were.
+
+        A listing that cannot be used counts as none: it is asked for again.
 
         Raises
         ------

@@ -27,6 +27,8 @@ __all__ = [
     "Refs",
     "Registry",
     "check_commit_id",
+    "is_commit_id",
+    "may_be_short_id",
     "pick_commit",
 ]
 
@@ -196,6 +198,16 @@ class Registry(Protocol):
         """
 
 
+def is_commit_id(text: str) -> bool:
+    """Return whether this is a commit id of full length."""
+    return _FULL.fullmatch(text) is not None
+
+
+def may_be_short_id(text: str) -> bool:
+    """Return whether this can be the beginning of a commit id, which is then looked for."""
+    return _SHORT.fullmatch(text) is not None
+
+
 def check_commit_id(text: str, *, asked: str) -> str:
     """Return a commit id that a registry answered, if it is one of full length.
 
@@ -204,7 +216,7 @@ def check_commit_id(text: str, *, asked: str) -> str:
     RegistryError
         It is not; `asked` says what was asked.
     """
-    if not _FULL.fullmatch(text):
+    if not is_commit_id(text):
         raise RegistryError(
             f"{asked}: the registry answered the commit {text[:80]!r}; accepted: 40 or 64 "
             "hexadecimal digits"
@@ -239,7 +251,7 @@ def pick_commit(revision: str, refs: Refs, commits: Sequence[str], *, place: str
     if ref is not None:
         return ref.commit
     known = sorted({*commits, *(ref.commit for ref in (*refs.branches, *refs.tags))})
-    fitting = [c for c in known if c.startswith(revision)] if _SHORT.fullmatch(revision) else []
+    fitting = [c for c in known if c.startswith(revision)] if may_be_short_id(revision) else []
     if len(fitting) > 1:
         raise RegistryError(
             f"{place}: the short commit {revision} fits {len(fitting)} commits: "

@@ -29,6 +29,7 @@ from kernelmill.package.registry import (
     Ref,
     Refs,
     check_commit_id,
+    is_commit_id,
     pick_commit,
 )
 from kernelmill.package.wanted import check_repo_id
@@ -117,7 +118,7 @@ class FilesRegistry:
 
     def commit(self, repo_id: str, revision: str) -> str:
         """See `Registry`."""
-        names = self.shelf.names(f"{_checked(repo_id)}/commits")
+        names = self.shelf.names(f"{check_repo_id(repo_id)}/commits")
         commits = [name.removesuffix(".json") for name in names if name.endswith(".json")]
         return pick_commit(revision, self.refs(repo_id), commits, place=f"{repo_id} in {self.url}")
 
@@ -149,7 +150,7 @@ class FilesRegistry:
         if have > file.size:
             target.unlink()
             have = 0
-        name = f"{_checked(repo_id)}/blobs/{file.key}"
+        name = f"{check_repo_id(repo_id)}/blobs/{file.key}"
         try:
             with target.open("ab") as out:
                 for chunk in self.shelf.stream(name, have):
@@ -162,12 +163,12 @@ class FilesRegistry:
 
     def read(self, repo_id: str, commit: str, path: str, *, limit: int = 32 << 20) -> bytes:
         """See `Registry`."""
-        if "/" in commit or not commit.isalnum() or len(commit) not in {40, 64}:
+        if not is_commit_id(commit):
             commit = self.commit(repo_id, commit)
         file = next((f for f in self.files(repo_id, commit) if f.path == path), None)
         if file is None:
             raise NotPublishedError(f"{repo_id} in {self.url} has no {path} at {commit[:12]}")
-        name = f"{_checked(repo_id)}/blobs/{file.key}"
+        name = f"{check_repo_id(repo_id)}/blobs/{file.key}"
         try:
             body = self.shelf.read(name, limit=limit)
         except FileNotFoundError as error:
@@ -184,20 +185,11 @@ class FilesRegistry:
         del publisher
         return None
 
-    def repositories(self) -> list[str]:
-        """Return all repositories, sorted."""
-        return [
-            f"{org}/{name}"
-            for org in self.shelf.names("")
-            for name in self.shelf.names(org)
-            if self.shelf.exists(f"{org}/{name}/repo.json")
-        ]
-
     # ------------------------------------------------------------------------- writing
 
     def create(self, repo_id: str, *, private: bool = False) -> None:
         """See `Registry`."""
-        base = _checked(repo_id)
+        base = check_repo_id(repo_id)
         with self.shelf.locked(base):
             if self.shelf.exists(f"{base}/repo.json"):
                 return
@@ -231,7 +223,7 @@ class FilesRegistry:
         parent: str | None = None,
     ) -> Commit:
         """Commit files whose contents are kept already; else as `publish`."""
-        base = _checked(repo_id)
+        base = check_repo_id(repo_id)
         for file in added:
             if not self.shelf.exists(f"{base}/blobs/{file.key}"):
                 raise RegistryError(f"{self.url} has not got the content of {file.path} yet")
@@ -261,14 +253,14 @@ class FilesRegistry:
             if size >= self.large
             else File(path, size, blob)
         )
-        name = f"{_checked(repo_id)}/blobs/{file.key}"
+        name = f"{check_repo_id(repo_id)}/blobs/{file.key}"
         if not self.shelf.exists(name):
             self.shelf.write(name, source)
         return file
 
     def move(self, repo_id: str, branch: str, commit: str, *, tag: bool = False) -> None:
         """Let a branch or a tag, which is made if need be, stand at a commit."""
-        with self.shelf.locked(_checked(repo_id)):
+        with self.shelf.locked(check_repo_id(repo_id)):
             self._move(repo_id, branch, commit, tag=tag)
 
     def _move(self, repo_id: str, branch: str, commit: str, *, tag: bool) -> None:
@@ -276,7 +268,7 @@ class FilesRegistry:
         record = self._json(repo_id, "refs.json")
         kind = "tags" if tag else "branches"
         rows = {**record.get(kind, {}), branch: commit}
-        self._write(f"{_checked(repo_id)}/refs.json", {**record, kind: rows})
+        self._write(f"{check_repo_id(repo_id)}/refs.json", {**record, kind: rows})
 
     def _keep(self, repo_id: str, record: _Record) -> str:
         if len(record.files) > MOST_FILES:
@@ -285,7 +277,7 @@ class FilesRegistry:
             )
         body = record.to_json()
         made = hashlib.sha1(body, usedforsecurity=False).hexdigest()
-        self.shelf.write(f"{_checked(repo_id)}/commits/{made}.json", body)
+        self.shelf.write(f"{check_repo_id(repo_id)}/commits/{made}.json", body)
         return made
 
     # ------------------------------------------------------------------------- records
@@ -311,7 +303,7 @@ class FilesRegistry:
 
     def _bytes(self, repo_id: str, name: str, absent: str) -> bytes:
         try:
-            return self.shelf.read(f"{_checked(repo_id)}/{name}", limit=_MOST_RECORD)
+            return self.shelf.read(f"{check_repo_id(repo_id)}/{name}", limit=_MOST_RECORD)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise NotPublishedError(absent) from error
 
@@ -326,10 +318,6 @@ class FilesRegistry:
 
     def _write(self, name: str, record: Mapping[str, object]) -> None:
         self.shelf.write(name, json.dumps(record, sort_keys=True).encode())
-
-
-def _checked(repo_id: str) -> str:
-    return check_repo_id(repo_id)
 
 
 def _check_ref(name: str) -> None:

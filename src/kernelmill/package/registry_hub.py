@@ -10,6 +10,7 @@ import contextlib
 import errno
 import functools
 import hashlib
+import importlib
 import re
 import shutil
 import threading
@@ -35,6 +36,8 @@ from kernelmill.package.registry import (
     Ref,
     Refs,
     check_commit_id,
+    is_commit_id,
+    may_be_short_id,
     pick_commit,
 )
 from kernelmill.package.registry_files import blob_id
@@ -47,8 +50,6 @@ __all__ = ["HUB", "HubRegistry"]
 
 HUB: Final = "https://huggingface.co"
 _KERNEL: Final = "kernel"
-_WHOLE: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}", re.ASCII)
-_SHORT: Final = re.compile(r"[0-9a-f]{7,39}", re.ASCII)
 TURNS: Final = 3
 _T = TypeVar("_T")
 _PAUSE: Final = 0.1
@@ -111,10 +112,10 @@ class HubRegistry:
 
     def commit(self, repo_id: str, revision: str) -> str:
         """See `Registry`. A whole commit id is taken as it is; `files` tells if it is there."""
-        if _WHOLE.fullmatch(revision):
+        if is_commit_id(revision):
             return revision
         refs = self.refs(repo_id)
-        known = list(self._commits(repo_id, refs)) if _SHORT.fullmatch(revision) else []
+        known = list(self._commits(repo_id, refs)) if may_be_short_id(revision) else []
         return pick_commit(revision, refs, known, place=f"{repo_id} in {self.url}")
 
     def _commits(self, repo_id: str, refs: Refs) -> Iterator[str]:
@@ -357,10 +358,7 @@ class HubRegistry:
         status = getattr(error.response, "status_code", 0)
         said = str(getattr(error, "server_message", "") or "").strip()
         reason = _STATUS.get(status) or f"the registry answered {status}"
-        if "moved" in reason or "private" in reason:
-            hint = ""
-        else:
-            hint = "set HF_TOKEN or run `hf auth login`" if status in {401, 403} else ""
+        hint = "set HF_TOKEN or run `hf auth login`" if status in {401, 403} else ""
         kind = NotPublishedError if status == 404 else RegistryError  # noqa: PLR2004 - not found
         return kind(f"{what}: {reason} ({self.url}; {status} {said[:300]})", hint=hint)
 
@@ -421,10 +419,9 @@ def _library() -> Any:  # Any: a library that resolves its names late
 def _transport_errors() -> tuple[type[BaseException], ...]:
     """Return what the library's HTTP client raises; which one that is differs between versions."""
     found: list[type[BaseException]] = [OSError]
-    for name, base in (("httpx2", "HTTPError"), ("httpx", "HTTPError")):
+    for name in ("httpx2", "httpx"):
         with contextlib.suppress(ImportError):
-            module = __import__(name)
-            found.append(getattr(module, base))
+            found.append(importlib.import_module(name).HTTPError)
     return tuple(found)
 
 
