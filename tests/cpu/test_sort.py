@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import kernelmill as km
 from kernelmill.algorithms import sort_numbers
 from kernelmill.config import override
+from sorted_order import order
 
 TYPES = ["?", "i1", "u1", "i2", "u2", "f2", "i4", "u4", "f4", "i8", "u8", "f8", "c8", "c16"]
 LENGTHS = (0, 1, 2, 3, 127, 128, 129, 511, 513, 4095, 4097, 70000)
@@ -39,14 +40,6 @@ def sample(dtype: str, length: int, seed: int = 0) -> np.ndarray:
         at = random.integers(0, max(1, length), length // 3)
         x[at] = random.choice(special, at.size)
     return x
-
-
-def order(x: np.ndarray, *, descending: bool = False) -> np.ndarray:
-    """The places of sorted elements, equal ones in their order."""
-    wide = x.astype("f4") if x.dtype.kind not in "?iufc" or x.dtype == "f2" else x
-    if descending:
-        return x.size - 1 - np.argsort(wide[::-1], kind="stable")[::-1]
-    return np.argsort(wide, kind="stable")
 
 
 def same(a: Any, b: Any) -> bool:

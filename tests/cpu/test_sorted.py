@@ -12,16 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kernelmill as km
+from sorted_order import order
 
 NUMBERS = st.lists(st.integers(-9, 9), max_size=60)
-
-
-def places(x: np.ndarray, *, descending: bool) -> np.ndarray:
-    """The places of sorted elements, equal ones in their order."""
-    wide = x.astype("f4") if x.dtype == "f2" else x
-    if descending:
-        return len(x) - 1 - np.argsort(wide[::-1], kind="stable")[::-1]
-    return np.argsort(wide, kind="stable")
 
 
 # ----------------------------------------------------------------------------- topk
@@ -36,7 +29,7 @@ def test_the_first_of_an_order_and_where_they_are(dtype: str, largest: bool) -> 
         if x.dtype.kind == "f":
             x[0] = np.nan
             x[length // 2] = -0.0
-        wanted = places(x, descending=largest)[:k]
+        wanted = order(x, descending=largest)[:k]
         values, found = km.topk(x, k, largest)
         assert np.array_equal(found, wanted)
         assert values.tobytes() == x[wanted].tobytes()
@@ -103,7 +96,7 @@ def test_the_nth_element_is_in_its_place(numbers: list[int], data: Any) -> None:
 def test_merging_is_stable(first: list[int], second: list[int], descending: bool) -> None:
     a, b = (np.array(sorted(v, reverse=descending), "i4") for v in (first, second))
     both = np.concatenate([a, b])
-    wanted = places(both, descending=descending)
+    wanted = order(both, descending=descending)
     assert np.array_equal(km.merge(a, b, descending=descending), both[wanted])
     numbers = np.arange(len(both))
     keys, (found, doubled) = km.merge(
@@ -182,7 +175,7 @@ def by_segments(x: np.ndarray, offsets: np.ndarray, *, descending: bool) -> np.n
     """The places of the elements, each segment in order."""
     found = np.arange(len(x))
     for begin, end in pairwise(offsets.tolist()):
-        found[begin:end] = begin + places(x[begin:end], descending=descending)
+        found[begin:end] = begin + order(x[begin:end], descending=descending)
     return found
 
 

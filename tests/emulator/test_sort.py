@@ -14,6 +14,7 @@ import kernelmill as km
 from kernelmill.algorithms import policy
 from kernelmill.algorithms.policy import RadixTile
 from kernelmill.runtime.emulator import Schedule, sanitized, scheduled
+from sorted_order import order
 
 SCHEDULES = (Schedule("reversed"), Schedule("random", seed=3), Schedule("random", seed=11))
 TYPES = ("?", "bfloat16", "i8", "c8")
@@ -62,14 +63,6 @@ def sample(name: str, size: int) -> np.ndarray:
         )
     random.shuffle(x)
     return x
-
-
-def order(x: np.ndarray, *, descending: bool = False) -> np.ndarray:
-    """The places of sorted elements, equal ones in their order."""
-    wide = x.astype("f4") if x.dtype.kind not in "?iufc" or x.dtype == "f2" else x
-    if descending:
-        return x.size - 1 - np.argsort(wide[::-1], kind="stable")[::-1]
-    return np.argsort(wide, kind="stable")
 
 
 def same(a: Any, b: Any) -> bool:
