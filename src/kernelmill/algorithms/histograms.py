@@ -58,28 +58,6 @@ class Request:
     interleaved: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Parameters(Scope):
-    """Numbers that a kernel is passed where others have captured scalars; they never change."""
-
-    block: bytes = b""
-
-    @property
-    def is_static(self) -> bool:
-        """Whether there are none."""
-        return not self.block
-
-    @property
-    def size(self) -> int:
-        """Bytes of the block."""
-        return len(self.block)
-
-    def read(self, functions: Sequence[object]) -> bytes | None:
-        """Return the block, whatever the functions."""
-        del functions
-        return self.block
-
-
 def prepare(request: Request, inputs: tuple[Any, ...], out: Any) -> Bound:
     """Check the arrays of a call, channels and then weights, and bind them to a kernel."""
     edges = tuple(b.edges for b in request.bins if b.edges is not None)
@@ -358,4 +336,4 @@ def _built(work: _Work, placed: _Placed | None) -> Any:  # Any: a Built
         return KernelSource(name, text_of(name, ["histogram.cuh"], [], rest), placed.grid.threads)
 
     built = build(key, "histogram", Scope(()), Cost(moved_bytes, 8), source, backend=work.backend)
-    return replace(built, scope=Parameters((), records(work.request.bins)))
+    return replace(built, scope=Scope((), records(work.request.bins)))

@@ -46,14 +46,18 @@ def aligned(block: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The operators of one kernel, and where the captured scalars of each lie in its block."""
+    """The operators of one kernel, and where the captured scalars of each lie in its block.
+
+    `constants` stand behind them in the block, and are the same in each call.
+    """
 
     operators: tuple[Specialized, ...]
+    constants: bytes = b""
 
     @property
     def is_static(self) -> bool:
-        """Whether nothing of the user's scope can change what the kernel does."""
-        return all(o.is_static for o in self.operators)
+        """Whether a kernel is passed nothing of the user's scope, nor anything else."""
+        return not self.constants and all(o.is_static for o in self.operators)
 
     @property
     def offsets(self) -> tuple[int, ...]:
@@ -63,15 +67,15 @@ class Scope:
 
     @property
     def size(self) -> int:
-        """Bytes of the whole block; 0 when nothing is captured."""
-        return sum(o.size for o in self.operators)
+        """Bytes of the whole block; 0 when nothing is passed."""
+        return sum(o.size for o in self.operators) + len(self.constants)
 
     def read(self, functions: Sequence[object]) -> bytes | None:
         """Pack the captured scalars of these functions; None when their scope has changed type.
 
         Each may be an `Op` too, which stands for the function it wraps.
         """
-        if len(self.operators) == 1:  # the common case, without the cost of a loop
+        if len(self.operators) == 1 and not self.constants:  # the common case, without a loop
             function = functions[0]
             return self.operators[0].read(function.function if type(function) is Op else function)
         block = b""
@@ -80,7 +84,7 @@ class Scope:
             if packed is None:
                 return None
             block += packed
-        return block
+        return block + self.constants
 
 
 # ----------------------------------------------------------------------------- build and launch

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kernelmill.compiler.ir import Program
     from kernelmill.runtime.backend import Backend
 
-__all__ = ["Passed", "SegmentRequest", "prepare_segments"]
+__all__ = ["SegmentRequest", "prepare_segments"]
 
 _CHUNK: Final = 16384
 _WARPS: Final = 8
@@ -62,28 +62,6 @@ class SegmentRequest:
     def scans(self) -> bool:
         """Whether there is a result for each element."""
         return self.name == "segmented_scan"
-
-
-@dataclass(frozen=True, slots=True)
-class Passed(Scope):
-    """Captured scalars of operators, and a block behind them that never changes."""
-
-    block: bytes = b""
-
-    @property
-    def is_static(self) -> bool:
-        """Whether nothing is passed."""
-        return not self.block and Scope.is_static.fget(self)  # type: ignore[attr-defined]
-
-    @property
-    def size(self) -> int:
-        """Bytes of all."""
-        return sum(o.size for o in self.operators) + len(self.block)
-
-    def read(self, functions: Sequence[object]) -> bytes | None:
-        """Pack the captured scalars; None when their scope has changed type."""
-        found = Scope.read(self, functions) if self.operators else b""
-        return None if found is None else found + self.block
 
 
 def prepare_segments(request: SegmentRequest, inputs: tuple[Any, ...], out: Any) -> Bound:
@@ -334,7 +312,7 @@ def _built(work: _Work) -> Built:
     item = work.given[0].view.dtype.itemsize
     cost = Cost(item * (2 if request.scans else 1), flops + 1)
     built = build(key, "segmented", scope, cost, made.source, backend=work.backend)
-    return replace(built, scope=Passed(scope.operators, block))
+    return replace(built, scope=replace(scope, constants=block))
 
 
 @dataclass(frozen=True, slots=True)
