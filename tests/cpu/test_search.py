@@ -94,6 +94,7 @@ FAULTS: list[tuple[Any, type[Exception], str]] = [
     (lambda: km.lower_bound(np.zeros(2, "c8"), np.zeros(1)), km.DTypeError, "`data` has elements of complex64, `values` of float64: they have no order"),
     (lambda: km.lower_bound(np.zeros(2), np.zeros(1), out=np.zeros(1)), km.DTypeError, "`out` has elements of float64; places are int64"),
     (lambda: km.lower_bound(np.zeros(2), np.zeros(1), out=np.zeros(2, int)), km.ShapeError, "`out` has shape (2,), the result has (1,)"),
+    (lambda: km.lower_bound(np.zeros(2), np.zeros(1), out=(np.zeros(1, int), np.zeros(1, int))), km.ArgumentError, "`out` has 2 arrays for 1 results"),
     (lambda: km.lower_bound(np.zeros(2), np.zeros(1), 3), km.ArgumentError, "`comparator` expects a function or a km.op, got 3"),
 ]  # fmt: skip
 

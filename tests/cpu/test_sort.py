@@ -367,6 +367,16 @@ FAULTS: list[tuple[Any, type[Exception], str]] = [
         km.ShapeError,
         "`out` has shape (4,), the result has (3,)",
     ),
+    (
+        lambda: km.sort(X, out=(X.copy(), X.copy())),
+        km.ArgumentError,
+        "`out` has 2 arrays for 1 results",
+    ),
+    (
+        lambda: km.topk(X, 2, out=np.zeros(2)),
+        km.ArgumentError,
+        "`out` has 1 arrays for 2 results",
+    ),
 ]
 
 

@@ -20,6 +20,7 @@ from kernelmill.dtypes import DType, StructType, Type, WeakType, int64, uint64, 
 from kernelmill.errors import (
     ArgumentError,
     DeviceError,
+    DTypeError,
     NotImplementedHere,
     ScalarOverflowError,
     ShapeError,
@@ -50,6 +51,7 @@ __all__ = [
     "arguments_of",
     "backend_of",
     "given_outputs",
+    "moved_outputs",
     "outputs_of",
     "rules_of",
     "specialized",
@@ -379,7 +381,7 @@ def outputs_of(
 
     `exact` asks for that very shape; else an output may be larger, and inputs broadcast to it.
     Raises ShapeError when a given output has a shape that does not do, and ArgumentError when two
-    outputs overlap.
+    outputs overlap or there are not as many as results.
     """
     if out is None:
         made = tuple(_new(shape, dtype, inputs) for dtype in dtypes)
@@ -387,6 +389,8 @@ def outputs_of(
         views = [argument(array, "out", writable=True, on_cuda=on_cuda) for array in made]
         return views, made[0] if len(made) == 1 else made
     views = given_outputs(out, inputs)
+    if len(views) != len(dtypes):
+        raise ArgumentError(f"`out` has {len(views)} arrays for {len(dtypes)} results")
     for i, output in enumerate(views):
         _check_shape(output, shape, exact=exact)
         _check_alike(output, views[0], exact=exact)
@@ -394,6 +398,22 @@ def outputs_of(
             if may_overlap(output.view, other.view):
                 raise ArgumentError(f"`{other.name}` and `{output.name}` overlap")
     return views, out
+
+
+def moved_outputs(
+    out: Any,
+    dtypes: tuple[DType | StructType, ...],
+    shape: tuple[int, ...],
+    inputs: Sequence[Argument],
+) -> tuple[list[Argument], Any]:
+    """Return `outputs_of` elements that are moved as they are: of that very shape and type."""
+    views, result = outputs_of(out, dtypes, shape, inputs, exact=True)
+    for output, expected in zip(views, dtypes, strict=True):
+        if output.view.dtype != expected:
+            raise DTypeError(
+                f"`{output.name}` has elements of {output.view.dtype}; they are {expected} here"
+            )
+    return views, result
 
 
 def given_outputs(out: Any, inputs: Sequence[Argument]) -> list[Argument]:

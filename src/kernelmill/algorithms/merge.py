@@ -16,7 +16,7 @@ from kernelmill.algorithms.arguments import (
     Argument,
     arguments_of,
     backend_of,
-    outputs_of,
+    moved_outputs,
     rules_of,
 )
 from kernelmill.algorithms.costs import Cost
@@ -297,12 +297,7 @@ def _prepare(request: _Request, inputs: tuple[Any, ...], out: Any) -> Bound:
         compare = comparing(request.comparator, (type_, type_), rules_of(given))
     wanted = tuple(element_of(first) for first, _ in pairs)
     shape = (a.view.size + b.view.size,)
-    outputs, result = outputs_of(call.out, wanted, shape, given, exact=True)
-    for output, expected in zip(outputs, wanted, strict=True):
-        if output.view.dtype != expected:
-            raise DTypeError(
-                f"`{output.name}` has elements of {output.view.dtype}; they are {expected} here"
-            )
+    outputs, result = moved_outputs(call.out, wanted, shape, given)
     less = less_of(type_, compare, descending=request.descending)
     return replace(_bind(pairs, outputs, less, backend), result=result)
 

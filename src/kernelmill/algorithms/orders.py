@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kernelmill.compiler.op import as_op
-from kernelmill.dtypes import DType, storage
+from kernelmill.dtypes import DType, TupleType, bool_, storage
 from kernelmill.errors import DTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kernelmill.compiler.op import Op
+    from kernelmill.compiler.op import Op, Specialized
     from kernelmill.dtypes import Type
 
-__all__ = ["own_order"]
+__all__ = ["check_comparator", "own_order"]
 
 
 def _less(a: Any, b: Any) -> Any:
@@ -53,3 +53,9 @@ def own_order(types: Sequence[Type], names: Sequence[str]) -> Op:
         raise DTypeError(f"{found}: they have no order", hint="pass a comparator")
     known = _complex_nan_last if "complex" in kinds else _less
     return as_op(_nan_last if "float" in kinds else known)
+
+
+def check_comparator(found: Specialized) -> None:
+    """Raise DTypeError for an operator that does not say whether something comes before."""
+    if isinstance(storage(found.result), TupleType) or storage(found.result) != bool_:
+        raise DTypeError(f"{found.op.name} returns {found.result}; a comparator returns a bool")

@@ -23,7 +23,7 @@ from kernelmill.algorithms.feeds import (
 )
 from kernelmill.algorithms.iterators import is_iterator
 from kernelmill.algorithms.moves import computed, moved
-from kernelmill.algorithms.orders import own_order
+from kernelmill.algorithms.orders import check_comparator, own_order
 from kernelmill.algorithms.plan import (
     Bound,
     Built,
@@ -42,7 +42,7 @@ from kernelmill.compiler.cpp import print_program
 from kernelmill.compiler.cpp_types import type_spelling
 from kernelmill.compiler.dialects import CUDA, HOST
 from kernelmill.compiler.op import Op, as_op, specialize
-from kernelmill.dtypes import TupleType, bool_, int64, promotion, storage
+from kernelmill.dtypes import bool_, int64, promotion, storage
 from kernelmill.errors import ArgumentError, DTypeError, ShapeError
 from kernelmill.runtime.backend import Grid, KernelSource
 
@@ -159,7 +159,7 @@ def _prepare(request: _Request, inputs: tuple[Any, ...], out: Any) -> Bound:
     with promotion(rules_of([data, values])):
         types = (data.type, values.type)
         found = specialize(op, types[::-1] if request.upper else types)
-    _check_comparator(op, found)
+    check_comparator(found)
     outputs, result = outputs_of(call.out, (int64,), values.view.shape, [values, data], exact=True)
     _check_places(outputs[0])
     data, values = (a.apart_from(outputs, elementwise=False) for a in (data, values))
@@ -183,7 +183,7 @@ def _prepare_computed(request: _Request, inputs: tuple[Any, ...], out: Any) -> B
     with promotion(feeds.rules):
         types = (data.type, source.type)
         found = specialize(op, types[::-1] if request.upper else types)
-    _check_comparator(op, found)
+    check_comparator(found)
     (places,), result = outputs_of(call.out, (int64,), (source.length,), [data], exact=True)
     _check_places(places)
     written = Feed("out", "out", int64, source.length, (places,), source.target, written=1)
@@ -192,11 +192,6 @@ def _prepare_computed(request: _Request, inputs: tuple[Any, ...], out: Any) -> B
     bound = _bind(request, found, [data, data, places], feeds.backend, source)
     bound = replace(bound, functions=(op.function, *feeds_functions(source)), result=result)
     return replace(bound, finish=call.back) if call.returns else bound
-
-
-def _check_comparator(op: Op, found: Specialized) -> None:
-    if isinstance(storage(found.result), TupleType) or storage(found.result) != bool_:
-        raise DTypeError(f"{op.name} returns {found.result}; a comparator returns a bool")
 
 
 def _check_places(places: Argument) -> None:

@@ -15,7 +15,7 @@ from kernelmill.algorithms.arguments import (
     Argument,
     arguments_of,
     backend_of,
-    outputs_of,
+    moved_outputs,
     rules_of,
 )
 from kernelmill.algorithms.costs import Cost
@@ -131,12 +131,7 @@ def _prepare(request: _Request, inputs: tuple[Any, ...], out: Any) -> Bound:
     less = less_of(type_, compare, descending=request.descending)
     sorted_ = [x, *values]
     wanted = tuple(element_of(a) for a in sorted_)
-    outputs, result = outputs_of(call.out, wanted, x.view.shape, sorted_, exact=True)
-    for output, expected in zip(outputs, wanted, strict=True):
-        if output.view.dtype != expected:
-            raise DTypeError(
-                f"`{output.name}` has elements of {output.view.dtype}; they are {expected} here"
-            )
+    outputs, result = moved_outputs(call.out, wanted, x.view.shape, sorted_)
     bound = _Work(x, offsets, tuple(values), tuple(outputs), less, backend).bind()
     return replace(bound, result=result)
 

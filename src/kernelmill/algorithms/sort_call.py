@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
-from kernelmill.algorithms.arguments import arguments_of, backend_of, outputs_of, rules_of
+from kernelmill.algorithms.arguments import arguments_of, backend_of, moved_outputs, rules_of
 from kernelmill.algorithms.moves import moved
+from kernelmill.algorithms.orders import check_comparator
 from kernelmill.algorithms.sort_cuda import bind_cuda_sort
 from kernelmill.algorithms.sort_host import HostSort, bind_sort
 from kernelmill.compiler.op import as_op, specialize
-from kernelmill.dtypes import DType, StructType, TupleType, bool_, int64, promotion, storage
+from kernelmill.dtypes import DType, StructType, int64, promotion
 from kernelmill.errors import ArgumentError, DTypeError, ShapeError
 
 if TYPE_CHECKING:
@@ -80,11 +81,9 @@ def axis_of(shape: tuple[int, ...], axis: int, name: str) -> int:
 
 def comparing(comparator: Any, types: tuple[Any, Any], rules: Any) -> Specialized:
     """Return a comparator for elements of two types; raises DTypeError if it returns no bool."""
-    op = as_op(comparator, name="comparator")
     with promotion(rules):
-        found = specialize(op, types)
-    if isinstance(storage(found.result), TupleType) or storage(found.result) != bool_:
-        raise DTypeError(f"{op.name} returns {found.result}; a comparator returns a bool")
+        found = specialize(as_op(comparator, name="comparator"), types)
+    check_comparator(found)
     return found
 
 
@@ -164,12 +163,7 @@ def prepare_sort(request: SortRequest, inputs: tuple[Any, ...], out: Any) -> Bou
     if request.comparator is not None:
         compare = comparing(request.comparator, (type_, type_), rules_of(given))
     wanted = (int64,) if request.name == "argsort" else tuple(element_of(a) for a in given)
-    outputs, result = outputs_of(call.out, wanted, keys.view.shape, given, exact=True)
-    for output, expected in zip(outputs, wanted, strict=True):
-        if output.view.dtype != expected:
-            raise DTypeError(
-                f"`{output.name}` has elements of {output.view.dtype}; they are {expected} here"
-            )
+    outputs, result = moved_outputs(call.out, wanted, keys.view.shape, given)
     work = HostSort(request, keys, tuple(values), tuple(outputs), axis, compare, backend)
     bind = bind_sort if backend.target == "host" else bind_cuda_sort
     bound = replace(bind(work), result=result)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from kernelmill.algorithms.arguments import arguments_of, backend_of, outputs_of
+from kernelmill.algorithms.arguments import arguments_of, backend_of, moved_outputs
 from kernelmill.algorithms.costs import Cost
 from kernelmill.algorithms.moves import moved
 from kernelmill.algorithms.plan import Bound, Plan, Scope, build, execute
@@ -23,7 +23,7 @@ from kernelmill.algorithms.sort_numbers import PARTITIONED
 from kernelmill.algorithms.source import assemble
 from kernelmill.compiler.cpp_types import type_spelling
 from kernelmill.dtypes import int64
-from kernelmill.errors import ArgumentError, DTypeError, ShapeError
+from kernelmill.errors import ArgumentError, ShapeError
 from kernelmill.runtime.memory import array_of, as_view
 
 if TYPE_CHECKING:
@@ -192,15 +192,11 @@ def nth_element(
     backend = backend_of([given], "topk")
     if backend.target != "host":
         return sort(x, descending=descending, out=out)
-    outputs, result = outputs_of(out, (element_of(given),), shape, [given], exact=True)
-    if outputs[0].view.dtype != given.view.dtype:
-        raise DTypeError(
-            f"`out` has elements of {outputs[0].view.dtype}; they are {given.view.dtype} here"
-        )
+    (output,), result = moved_outputs(out, (element_of(given),), shape, [given])
     place %= shape[0]
     at = shape[0] - 1 - place if descending else place
     found = np.partition(array_of(given.view), at)
-    np.copyto(array_of(outputs[0].view), found[::-1] if descending else found)
+    np.copyto(array_of(output.view), found[::-1] if descending else found)
     return result
 
 
@@ -229,12 +225,7 @@ def _prepare(request: _Request, inputs: tuple[Any, ...], out: Any) -> Bound:
     if not 0 <= request.k <= length:
         raise ArgumentError(f"`k` is {request.k}; the limits are 0 and {length}, the length of `x`")
     shape = (*x.view.shape[:axis], request.k, *x.view.shape[axis + 1 :])
-    outputs, result = outputs_of(call.out, (type_, int64), shape, [x], exact=True)
-    for output, expected in zip(outputs, (type_, int64), strict=True):
-        if output.view.dtype != expected:
-            raise DTypeError(
-                f"`{output.name}` has elements of {output.view.dtype}; they are {expected} here"
-            )
+    outputs, result = moved_outputs(call.out, (type_, int64), shape, [x])
     work = _Work(request, call.inputs[0], x, tuple(outputs), axis, backend)
     return replace(work.bind(), result=result)
 
