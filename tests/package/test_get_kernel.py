@@ -296,7 +296,7 @@ def test_a_kernel_brings_what_it_depends_on(served, tmp_path, version):  # noqa:
 def test_circles_are_named(served, tmp_path):  # noqa: F811
     publish(served, write_project(tmp_path / "a", "aa", **{"kernel-depends": [{"repo-id": "org/bb", "version": 1}]}), "org/aa")  # fmt: skip
     publish(served, write_project(tmp_path / "b", "bb", **{"kernel-depends": [{"repo-id": "org/aa", "version": 1}]}), "org/bb")  # fmt: skip
-    with pytest.raises(PackageError, match="in a circle: org/aa → org/bb → org/aa"):
+    with pytest.raises(PackageError, match="in a circle: org/aa -> org/bb -> org/aa"):
         hub.get_kernel("org/aa", version=1)
     assert not hub.loaded()
 

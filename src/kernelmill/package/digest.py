@@ -30,6 +30,7 @@ __all__ = [
     "file_hash",
     "git_blob_id",
     "hash_variant",
+    "require_same",
     "safe_path",
     "variant_files",
 ]
@@ -379,6 +380,18 @@ def check_variant(directory: Path | str, expected: Digest) -> Digest:
         A file is missing, unknown or another one; the text names each with its path.
     """
     found = hash_variant(directory, expected.algorithm)
+    require_same(directory, expected, found)
+    return found
+
+
+def require_same(directory: Path | str, expected: Digest, found: Digest) -> None:
+    """Compare what was found in a directory with what was promised.
+
+    Raises
+    ------
+    IntegrityError
+        As `check_variant`.
+    """
     violations = expected.compare(found)
     if violations:
         lines = [f"  {violation}" for violation in violations[:_SHOWN]]
@@ -386,6 +399,5 @@ def check_variant(directory: Path | str, expected: Digest) -> Digest:
         more = [f"  ... and {rest} more"] if rest > 0 else []
         raise IntegrityError(
             "\n".join([f"{directory} is not what its digest promises:", *lines, *more]),
-            hint="download it again; if it differs again, ask its publisher",
+            hint="nothing of it was imported; download or build it again",
         )
-    return found

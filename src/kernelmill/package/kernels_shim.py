@@ -51,7 +51,7 @@ from kernelmill.package.lock_find import caller, find_lock
 from kernelmill.package.lock_load import load_found
 from kernelmill.package.metadata import FILE, read_metadata
 from kernelmill.package.metadata import Metadata as _Facts
-from kernelmill.package.obtain import Located, Shelves, local_overrides
+from kernelmill.package.obtain import Located, Shelves, local_overrides, refuse_circle
 from kernelmill.package.requirements import check_arch as _check_arch
 from kernelmill.package.system import here
 from kernelmill.package.versions import needs_of, newest, published, variant_files
@@ -222,15 +222,9 @@ def _install(shelves: Shelves, repo_id: str, wanted: Wanted, chain: tuple[str, .
     located = shelves.locate(repo_id, wanted)
     directory = shelves.download(located)
     for need in needs_of([read_metadata(directory)], place=str(directory / FILE)).kernels:
-        _refuse_circle(need.repo_id, (*chain, repo_id))
+        refuse_circle(need.repo_id, (*chain, repo_id))
         _install(shelves, need.repo_id, need.wanted, (*chain, repo_id))
     return directory
-
-
-def _refuse_circle(repo_id: str, chain: tuple[str, ...]) -> None:
-    if repo_id in chain:
-        circle = " -> ".join([*chain[chain.index(repo_id) :], repo_id])
-        raise PackageError(f"kernels depend on each other in a circle: {circle}")
 
 
 def has_kernel(
@@ -269,7 +263,7 @@ def _look(shelves: Shelves, repo_id: str, wanted: Wanted, chain: tuple[str, ...]
         except PackageError as error:
             raise NoVariantError(error.message, hint=error.hint) from error
     for need in needs_of([metadata], place=f"{repo_id}: {FILE}").kernels:
-        _refuse_circle(need.repo_id, (*chain, repo_id))
+        refuse_circle(need.repo_id, (*chain, repo_id))
         _look(shelves, need.repo_id, need.wanted, (*chain, repo_id))
 
 

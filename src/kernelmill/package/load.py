@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from kernelmill.errors import IntegrityError, KernelImportError, PackageError
 from kernelmill.package import finder, kernels_import
-from kernelmill.package.digest import Digest, hash_variant
+from kernelmill.package.digest import Digest, hash_variant, require_same
 from kernelmill.package.metadata import FILE, Metadata
 
 if TYPE_CHECKING:
@@ -181,15 +181,7 @@ def verify_digest(variant: Candidate, *, required: bool = False) -> None:
         if required:
             raise IntegrityError(f"{variant.directory / FILE} holds no digest of the files")
         return
-    violations = promised.compare(variant.digest)
-    if violations:
-        lines = [f"  {violation}" for violation in violations[:12]]
-        rest = len(violations) - len(lines)
-        more = [f"  ... and {rest} more"] if rest else []
-        raise IntegrityError(
-            "\n".join([f"{variant.directory} is not what its digest promises:", *lines, *more]),
-            hint="nothing of it was imported; download or build it again",
-        )
+    require_same(variant.directory, promised, variant.digest)
 
 
 # ----------------------------------------------------------------------------- loading

@@ -31,6 +31,7 @@ __all__ = [
     "LockedKernel",
     "LockedVariant",
     "digest_of",
+    "read_file",
     "read_lock",
 ]
 
@@ -317,12 +318,25 @@ def read_lock(path: Path) -> Lock:
     LockError
         It is not there, or `Lock.parse` refuses it.
     """
+    return Lock.parse(read_file(path), place=str(path))
+
+
+def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
+    """Return the text of a lock file.
+
+    Raises
+    ------
+    LockError
+        It is not there, or has more bytes than the limit.
+    """
     try:
         with path.open("rb") as stream:
-            text = stream.read(MOST_BYTES + 1)
-    except (FileNotFoundError, NotADirectoryError):
+            text = stream.read(most + 1)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         raise LockError(f"there is no {path}", hint="`kernelmill lock` makes it") from None
-    return Lock.parse(text, place=str(path))
+    if len(text) > most:
+        raise LockError(f"{path} has more than {most >> 20} MiB")
+    return text
 
 
 # ----------------------------------------------------------------------------- reading

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from kernelmill.errors import LockError
 from kernelmill.package import lock_hf
-from kernelmill.package.lock import FILE, MOST_BYTES, Lock
+from kernelmill.package.lock import FILE, Lock, read_file
 from kernelmill.package.lock_hf import HfLock
 
 if TYPE_CHECKING:
@@ -107,12 +107,7 @@ def read_any_lock(path: Path) -> FoundLock:
     LockError
         It is not there, or cannot be used; the text names the file and the place in it.
     """
-    try:
-        with path.open("rb") as stream:
-            text = stream.read(MOST_BYTES + 1)
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        raise LockError(f"there is no {path}", hint="`kernelmill lock` makes it") from None
-    return FoundLock(parse_lock(text, str(path)), str(path), path.absolute().parent)
+    return FoundLock(parse_lock(read_file(path), str(path)), str(path), path.absolute().parent)
 
 
 def parse_lock(text: str | bytes, place: str) -> Lock | HfLock:

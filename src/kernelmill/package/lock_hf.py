@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kernelmill.errors import LockError, PackageError
 from kernelmill.package.index import KernelNeed
+from kernelmill.package.lock import read_file
 from kernelmill.package.wanted import MOST_INTEGER, Wanted
 
 if TYPE_CHECKING:
@@ -177,14 +178,7 @@ def read_hf_lock(path: Path) -> HfLock:
     LockError
         It is not there, or `HfLock.parse` refuses it.
     """
-    try:
-        with path.open("rb") as stream:
-            text = stream.read(_MOST + 1)
-    except (FileNotFoundError, NotADirectoryError):
-        raise LockError(f"there is no {path}", hint="`kernelmill lock` makes it") from None
-    if len(text) > _MOST:
-        raise LockError(f"{path} has more than {_MOST >> 20} MiB")
-    return HfLock.parse(text, place=str(path))
+    return HfLock.parse(read_file(path, _MOST), place=str(path))
 
 
 # ----------------------------------------------------------------------------- reading

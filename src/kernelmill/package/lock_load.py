@@ -17,10 +17,15 @@ from kernelmill.package.digest import hash_variant
 from kernelmill.package.load import load
 from kernelmill.package.lock import Lock
 from kernelmill.package.metadata import FILE
-from kernelmill.package.obtain import Located, Shelves, local_overrides
+from kernelmill.package.obtain import (
+    Located,
+    Shelves,
+    local_overrides,
+    nothing_more,
+    refuse_circle,
+)
 from kernelmill.package.parallel import each
 from kernelmill.package.policy import read_policy
-from kernelmill.package.requirements import check_arch, check_python
 from kernelmill.package.system import here
 from kernelmill.package.versions import needs_of, variant_files
 
@@ -29,7 +34,6 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
-    from kernelmill.package.load import Candidate
     from kernelmill.package.lock import LockedKernel
     from kernelmill.package.lock_find import FoundLock
     from kernelmill.package.lock_hf import HfLock
@@ -100,9 +104,7 @@ def load_locked(shelves: Shelves, lock: Lock | HfLock, repo_id: str) -> ModuleTy
 def _load_theirs(
     shelves: Shelves, lock: HfLock, repo_id: str, commit: str, chain: tuple[str, ...]
 ) -> ModuleType:
-    if repo_id in chain:
-        circle = " -> ".join([*chain[chain.index(repo_id) :], repo_id])
-        raise PackageError(f"kernels depend on each other in a circle: {circle}")
+    refuse_circle(repo_id, chain)
     override = local_overrides(get_config().local_kernels).get(repo_id)
     if override is not None:
         return shelves.load_local(override)
@@ -110,18 +112,12 @@ def _load_theirs(
     found, verify = shelves.candidate(located)
     lock.verify(repo_id, located.variant, files)
     verify(found)
-    check_python(found.metadata)
-    if shelves.check_arch:
-        check_arch(found.metadata)
+    shelves.check_system(found)
     needs: dict[str, ModuleType] = {}
     for need in needs_of([found.metadata], place=str(found.directory / FILE)).kernels:
         theirs = lock.commit(need)
         needs[need.repo_id] = _load_theirs(shelves, lock, need.repo_id, theirs, (*chain, repo_id))
-    return load(found, verify=_nothing_more, dependencies=needs)
-
-
-def _nothing_more(_: Candidate) -> None:
-    """Verify nothing: it was done before the dependencies were loaded."""
+    return load(found, verify=nothing_more, dependencies=needs)
 
 
 def _locate(shelves: Shelves, repo_id: str, commit: str) -> tuple[Located, dict[str, File]]:

@@ -42,7 +42,14 @@ if TYPE_CHECKING:
 
     Progress = Callable[[int, int], None]
 
-__all__ = ["MOST_BYTES", "Located", "Shelves", "local_overrides"]
+__all__ = [
+    "MOST_BYTES",
+    "Located",
+    "Shelves",
+    "local_overrides",
+    "nothing_more",
+    "refuse_circle",
+]
 
 MOST_BYTES: Final = 16 << 30
 THREADS: Final = 8
@@ -375,16 +382,24 @@ class Shelves:
     ) -> ModuleType:
         """Verify a kernel, load what it depends on, then the kernel."""
         verify(found)
+        self.check_system(found)
+        needs: dict[str, ModuleType] = {}
+        for need in needs_of([found.metadata], place=str(found.directory / FILE)).kernels:
+            refuse_circle(need.repo_id, chain)
+            needs[need.repo_id] = self.load(need.repo_id, need.wanted, chain)
+        return load(found, verify=nothing_more, dependencies=needs)
+
+    def check_system(self, found: Candidate) -> None:
+        """Make sure that what a verified kernel needs is here: distributions and the chip.
+
+        Raises
+        ------
+        PackageError
+            It is not.
+        """
         check_python(found.metadata)
         if self.check_arch:
             check_arch(found.metadata)
-        needs: dict[str, ModuleType] = {}
-        for need in needs_of([found.metadata], place=str(found.directory / FILE)).kernels:
-            if need.repo_id in chain:
-                circle = " → ".join([*chain[chain.index(need.repo_id) :], need.repo_id])
-                raise PackageError(f"kernels depend on each other in a circle: {circle}")
-            needs[need.repo_id] = self.load(need.repo_id, need.wanted, chain)
-        return load(found, verify=_nothing_more, dependencies=needs)
 
     # ------------------------------------------------------------------------- locked
 
@@ -418,12 +433,23 @@ class Shelves:
             found = _as_locked(located, rule, kernel, self.download(located))
         else:
             self._note_source(located)
-        check_python(found.metadata)
-        if self.check_arch:
-            check_arch(found.metadata)
+        self.check_system(found)
         # The lock was made without circles, and reading it checked that all slots are there.
         needs = {slot.partition("@")[0]: self.load_locked(lock, slot) for slot in kernel.needs}
-        return load(found, verify=_nothing_more, dependencies=needs)
+        return load(found, verify=nothing_more, dependencies=needs)
+
+
+def refuse_circle(repo_id: str, chain: Sequence[str]) -> None:
+    """Refuse a kernel that one before it in the chain of dependencies is already.
+
+    Raises
+    ------
+    PackageError
+        It is; the text shows the way round.
+    """
+    if repo_id in chain:
+        circle = " -> ".join([*chain[chain.index(repo_id) :], repo_id])
+        raise PackageError(f"kernels depend on each other in a circle: {circle}")
 
 
 def _system(backend: str | None) -> System:
@@ -470,7 +496,7 @@ def _as_locked(located: Located, rule: Rule, kernel: LockedKernel, directory: Pa
     return found
 
 
-def _nothing_more(_: Candidate) -> None:
+def nothing_more(_: Candidate) -> None:
     """Verify nothing: it was done before the dependencies were loaded."""
 
 

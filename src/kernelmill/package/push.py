@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 from kernelmill.errors import NotPublishedError, PackageError
 from kernelmill.package.digest import file_hash, git_blob_id, variant_files
-from kernelmill.package.index import INDEX, MOST_BYTES, Entry, Index
+from kernelmill.package.index import INDEX, Entry, Index
 from kernelmill.package.load import Candidate, read_candidate, verify_digest
 from kernelmill.package.metadata import FILE
 from kernelmill.package.registry import Add, Delete, File, Refs
 from kernelmill.package.signature import BUNDLE, FOLDER, sign, signature_path
 from kernelmill.package.variant import Variant
-from kernelmill.package.versions import needs_of
+from kernelmill.package.versions import needs_of, read_index
 from kernelmill.package.wanted import Version, branch_of, check_repo_id, parse_version
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def plan_push(
     there = {f.path: f for f in registry.files(repo_id, start.commit)} if start else {}
     wanted = {**_files(root, found), **_signatures(root, repo_id, found, keys)}
     changes = tuple(_changes(wanted, there, list(found), prune=prune or here is None))
-    index = _index(registry, repo_id)
+    index = read_index(registry, repo_id) or Index()
     if exact and not force:
         replaced = any(c.path in there and c.path.startswith(f"{BUILD}/") for c in changes)
         _check_version(index, version, branch, replaced=replaced, repo_id=repo_id)
@@ -280,14 +280,6 @@ def _refs(registry: Registry, repo_id: str) -> Refs:
         return Refs()
 
 
-def _index(registry: Registry, repo_id: str) -> Index:
-    try:
-        text = registry.read(repo_id, MAIN, INDEX, limit=MOST_BYTES)
-    except NotPublishedError:
-        return Index()
-    return Index.from_json(text, place=f"{repo_id}: {INDEX}")
-
-
 def _changes(
     wanted: Mapping[str, Path | bytes],
     there: Mapping[str, File],
@@ -352,7 +344,7 @@ def _write_index(plan: PushPlan, registry: Registry, commit: str) -> None:
     )
     for turn in (1, 2, 3):
         head = _refs(registry, plan.repo_id).branch(MAIN)
-        before = _index(registry, plan.repo_id)
+        before = read_index(registry, plan.repo_id) or Index()
         after = before.with_entry(entry).to_json()
         changes = [Add(INDEX, after.encode())] if before.to_json() != after else []
         if plan.readme is not None and head is not None:

@@ -52,6 +52,7 @@ __all__ = [
     "needs_of",
     "newest",
     "published",
+    "read_index",
     "survey",
     "variant_files",
 ]
@@ -166,10 +167,10 @@ def _published(
     if not index:
         return _of_refs(registry.refs(repo_id))
     if not refs:
-        found = _index(registry, repo_id)
+        found = read_index(registry, repo_id)
         return _of_refs(registry.refs(repo_id)) if found is None else _of_index(found)
     found, heads = both(
-        lambda: _index(registry, repo_id),
+        lambda: read_index(registry, repo_id),
         lambda: registry.refs(repo_id),
     )
     return _merge(_of_index(found) if found else (), _of_refs(heads), repo_id)
@@ -191,7 +192,16 @@ def _say_moved(registry: Reading, repo_id: str) -> None:
         )
 
 
-def _index(registry: Reading, repo_id: str) -> Index | None:
+def read_index(registry: Reading, repo_id: str) -> Index | None:
+    """Return the index on `main`, None where there is none.
+
+    Raises
+    ------
+    PackageError
+        It is there and cannot be used.
+    RegistryError
+        The registry does not answer.
+    """
     try:
         text = registry.read(repo_id, "main", INDEX, limit=MOST_BYTES)
     except NotPublishedError:
