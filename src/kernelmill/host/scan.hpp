@@ -14,43 +14,10 @@
 // the tiles before, and scans them out of the cache.
 #pragma once
 #include "layout.hpp"
+#include "scan_sequences.hpp"
 #include "scan_vectors.hpp"
-#include "stream.hpp"
-
-extern "C" int sched_yield(void);
-
-// Control flow around the loops, and rows that are few: g++ is told to spend its time elsewhere.
-#if defined(__clang__)
-#define KM_RARE KM_COLD
-#else
-#define KM_RARE __attribute__((noinline, noclone, cold, optimize("O1")))
-#endif
 
 namespace km {
-
-// The record of a call as scans see it: the last dimension is the one that is scanned.
-struct ScanCall {
-  const Call* call;
-  const char* captures;
-  i64 length, units = 1;
-
-  explicit KM_INL ScanCall(const Call* c)
-      : call(c), captures((const char*)c->captures), length(c->shape[c->ndim - 1]) {
-    for (int d = 0; d < c->ndim - 1; d++) units *= c->shape[d];
-  }
-  KM_INL char* at(int k) const { return call->operands[k].data; }
-  KM_INL i64 step(int k) const { return call->operands[k].strides[call->ndim - 1]; }
-  // Where operand k begins in a sequence.
-  KM_INL char* row(int k, i64 unit) const {
-    char* at = call->operands[k].data;
-    for (int d = call->ndim - 2; d >= 0; d--) {
-      const i64 extent = call->shape[d];
-      at += unit % extent * call->operands[k].strides[d];
-      unit /= extent;
-    }
-    return at;
-  }
-};
 
 // Elements as they are.
 template <class T> struct scan_same {
@@ -417,15 +384,7 @@ template <class S, class Feed, class Sink> struct scan {
     alignas(64) i64 done = 0;
     past p;
   };
-  static void wait_for(const i64* done, i64 number) {
-    for (int turn = 0; __atomic_load_n(done, __ATOMIC_ACQUIRE) != number; turn++) {
-#if defined(__x86_64__)
-      __builtin_ia32_pause();
-#endif
-      if (turn > 200) sched_yield();
-    }
-  }
-  static KM_RARE void take_batches(const S& s, const Feed& from, const Sink& to, i64 length, Chain& chain, Stage* out) {
+  static KM_RARE void take_turns(const S& s, const Feed& from, const Sink& to, i64 length, Chain& chain, Stage* out) {
     const i64 tiles = ceil_div(length, tile);
     for (;;) {
       const i64 number = __atomic_fetch_add(&chain.next, 1, __ATOMIC_RELAXED), low = number * batch;
@@ -435,7 +394,7 @@ template <class S, class Feed, class Sink> struct scan {
       bool any[batch];
       for (i64 k = 0; k < count; k++)
         if (low + k + 1 < tiles) total[k] = total_of(s, from, (low + k) * tile);
-      wait_for(&chain.done, number);
+      wait_for_turn(&chain.done, number);
       for (i64 k = 0; k < count; k++) {
         any[k] = start(s, chain.p, before[k]);
         if (low + k + 1 < tiles) chain.p.push(total[k], s.op);
@@ -448,43 +407,9 @@ template <class S, class Feed, class Sink> struct scan {
     }
   }
 
-  template <class F> static KM_INL void with_stage(bool stream, F f) {
-    if (streams && stream) {
-      Stage out;
-      f(&out);
-      out.close();
-      stream_fence();
-    } else {
-      f((Stage*)nullptr);
-    }
-  }
-
-  static KM_RARE void run(const ScanCall& c, const S& s) {
-    const bool stream = c.call->flags & flag_stream;
-    const i64 together = 2 * batch * tile;  // from where on several threads share a sequence
-    if (c.units == 1 || (c.length >= together && c.units < 4 * c.call->threads)) {
-      for (i64 unit = 0; unit < c.units; unit++) {
-        const Feed from(c, unit);
-        const Sink to(c, unit);
-        Chain chain;
-        auto body = [&](i64, i64) {
-          with_stage(stream, [&](Stage* out) {
-            if (c.call->threads <= 1 || c.length < together) one_thread(s, from, to, c.length, out);
-            else take_batches(s, from, to, c.length, chain, out);
-          });
-        };
-        if (c.length < together) body(0, 1);
-        else for_tasks(c.call, c.call->threads, body);
-      }
-      return;
-    }
-    auto body = [&](i64 begin, i64 end) {
-      with_stage(stream, [&](Stage* out) {
-        for (i64 unit = begin; unit < end; unit++) one_thread(s, Feed(c, unit), Sink(c, unit), c.length, out);
-      });
-    };
-    for_tasks(c.call, c.units, body);
-  }
+  static constexpr i64 together = 2 * batch * tile;
+  static KM_INL Chain chain_of(const S&) { return Chain(); }
+  static KM_INL void run(const ScanCall& c, const S& s) { scan_sequences<scan, Feed, Sink>::run(c, s); }
 };
 
 }  // namespace km

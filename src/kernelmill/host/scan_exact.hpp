@@ -79,7 +79,7 @@ template <class S, class Feed, class Sink> struct scan_exact {
     Before before;
   };
   // Chunks are taken in their order, and what is before them is handed on in it.
-  static KM_RARE void take_chunks(const S& s, const Feed& from, const Sink& to, i64 length, Chain& chain, Stage* out) {
+  static KM_RARE void take_turns(const S& s, const Feed& from, const Sink& to, i64 length, Chain& chain, Stage* out) {
     const i64 chunks = ceil_div(length, chunk);
     for (;;) {
       const i64 number = __atomic_fetch_add(&chain.next, 1, __ATOMIC_RELAXED), first = number * chunk;
@@ -87,7 +87,7 @@ template <class S, class Feed, class Sink> struct scan_exact {
       const i64 end = smaller(first + chunk, length);
       T sum = T();
       if (end < length) sum = total(s, from, first, end);
-      scan<S, Feed, Sink>::wait_for(&chain.done, number);
+      wait_for_turn(&chain.done, number);
       Before before = chain.before;
       if (end < length) chain.before.add(s, sum);
       __atomic_store_n(&chain.done, number + 1, __ATOMIC_RELEASE);
@@ -99,44 +99,9 @@ template <class S, class Feed, class Sink> struct scan_exact {
     results(s, from, to, 0, length, before, out);
   }
 
-  template <class F> static KM_INL void with_stage(bool stream, F f) {
-    if (streams && stream) {
-      Stage out;
-      f(&out);
-      out.close();
-      stream_fence();
-    } else {
-      f((Stage*)nullptr);
-    }
-  }
-  static KM_RARE void run(const ScanCall& c, const S& s) {
-    const bool stream = c.call->flags & flag_stream;
-    const i64 together = 4 * chunk;  // from where on several threads share a sequence
-    if (c.units == 1 || (c.length >= together && c.units < 4 * c.call->threads)) {
-      for (i64 unit = 0; unit < c.units; unit++) {
-        const Feed from(c, unit);
-        const Sink to(c, unit);
-        const bool alone = c.call->threads <= 1 || c.length < together;
-        Chain chain;
-        chain.before = begin(s);
-        auto body = [&](i64, i64) {
-          with_stage(stream, [&](Stage* out) {
-            if (alone) one_thread(s, from, to, c.length, out);
-            else take_chunks(s, from, to, c.length, chain, out);
-          });
-        };
-        if (alone) body(0, 1);
-        else for_tasks(c.call, c.call->threads, body);
-      }
-      return;
-    }
-    auto body = [&](i64 begin, i64 end) {
-      with_stage(stream, [&](Stage* out) {
-        for (i64 unit = begin; unit < end; unit++) one_thread(s, Feed(c, unit), Sink(c, unit), c.length, out);
-      });
-    };
-    for_tasks(c.call, c.units, body);
-  }
+  static constexpr i64 together = 4 * chunk;
+  static KM_INL Chain chain_of(const S& s) { return {0, 0, begin(s)}; }
+  static KM_INL void run(const ScanCall& c, const S& s) { scan_sequences<scan_exact, Feed, Sink>::run(c, s); }
 };
 
 }  // namespace km

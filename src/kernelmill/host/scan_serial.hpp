@@ -53,7 +53,7 @@ template <class S, class Feed, class Sink> struct scan_serial {
       const i64 end = smaller(first + chunk, c.length);
       T sum, before;
       if (end < c.length) sum = total(s, from, first, end);
-      scan<S, Feed, Sink>::wait_for(&chain.done, number);
+      wait_for_turn(&chain.done, number);
       if (number) before = chain.before;
       if (end < c.length) chain.push(s, number, sum);
       __atomic_store_n(&chain.done, number + 1, __ATOMIC_RELEASE);
