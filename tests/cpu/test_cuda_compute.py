@@ -15,7 +15,7 @@ from kernelmill.compat import cuda_compute as cc
 from kernelmill.compat.cuda_compute import types
 from kernelmill.compat.cuda_compute.op import DeviceCode, RawOp
 
-# The public names of cuda.compute 1.2.1, without those of sorting and of its build cache.
+# The public names of cuda.compute 1.2.1, without those of its build cache.
 NAMES = """
 binary_transform clear_all_caches CacheModifiedInputIterator ConstantIterator CountingIterator
 DiscardIterator exclusive_scan gpu_struct histogram_even inclusive_scan lower_bound
@@ -23,7 +23,8 @@ make_binary_transform make_exclusive_scan make_select make_histogram_even make_i
 make_lower_bound make_reduce_into make_segmented_reduce make_three_way_partition
 make_unary_transform make_unique_by_key make_upper_bound OpKind Determinism PermutationIterator
 ProxyArray ProxyValue reduce_into ReverseIterator ShuffleIterator segmented_reduce select serialize
-deserialize TransformIterator TransformOutputIterator three_way_partition unary_transform
+deserialize DoubleBuffer SortOrder make_merge_sort make_radix_sort make_segmented_sort merge_sort
+radix_sort segmented_sort TransformIterator TransformOutputIterator three_way_partition unary_transform
 unique_by_key upper_bound ZipIterator
 """.split()
 
@@ -43,6 +44,11 @@ SIGNATURES = {
     "max_segment_size stream",
     "histogram_even": "d_samples d_histogram num_output_levels lower_level upper_level "
     "num_samples stream",
+    "radix_sort": "d_in_keys d_out_keys d_in_values d_out_values num_items order begin_bit end_bit "
+    "stream",
+    "merge_sort": "d_in_keys d_in_values d_out_keys d_out_values num_items op stream",
+    "segmented_sort": "d_in_keys d_out_keys d_in_values d_out_values num_items num_segments "
+    "start_offsets_in end_offsets_in order stream",
     "lower_bound": "d_data num_items d_values num_values d_out comp stream",
 }
 
@@ -338,6 +344,90 @@ def test_histogram():
     assert (
         counts.tolist() == np.bincount((inside * np.float32(2)).astype(int), minlength=6).tolist()
     )
+
+
+# ----------------------------------------------------------------------------- sorts
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.sampled_from(["u1", "i2", "i4", "u8", "f2", "f4", "f8"]),
+    st.integers(0, 300),
+    st.booleans(),
+    st.sampled_from(list(cc.SortOrder)),
+)
+def test_radix_sorts(dtype, size, buffered, order):
+    random = np.random.default_rng(size)
+    keys, values = random.integers(0, 9, size + 2).astype(dtype), random.random(size + 2)
+    out_keys, out_values = np.full(size + 2, 77, dtype), np.zeros(size + 2)
+    wanted = np.argsort(keys[:size].astype("f8") * (1 - 2 * order.value), kind="stable")
+    arrays = [keys.copy(), out_keys, values.copy(), out_values]
+    if buffered:
+        pairs = cc.DoubleBuffer(*arrays[:2]), cc.DoubleBuffer(*arrays[2:])
+        arrays = [pairs[0], None, pairs[1], None]
+    names = ("d_in_keys", "d_out_keys", "d_in_values", "d_out_values")
+    cc.radix_sort(**dict(zip(names, arrays, strict=True)), num_items=size, order=order)
+    if buffered:
+        out_keys, out_values = (pair.current() for pair in pairs)
+        assert [pair.alternate()[0] for pair in pairs] == [keys[0], values[0]]
+    assert out_keys[:size].tolist() == keys[wanted].tolist()
+    assert out_values[:size].tolist() == values[wanted].tolist()
+    assert out_keys[size:].tolist() == [77, 77]
+
+
+def test_radix_sorts_by_some_bits():
+    keys, out = np.array([0x31, 0x12, 0x23, 0x11], np.uint8), np.zeros(4, np.uint8)
+    cc.radix_sort(
+        d_in_keys=keys, d_out_keys=out, num_items=4, order=cc.SortOrder.ASCENDING, begin_bit=4,
+        end_bit=8,
+    )  # fmt: skip
+    assert out.tolist() == [0x12, 0x11, 0x23, 0x31]
+
+
+@pytest.mark.parametrize(
+    "less", [cc.OpKind.LESS, lambda a, b: a < b, lambda a, b: np.uint8(a < b)], ids=str
+)
+def test_merge_sorts_of_iterators(less):
+    keys, out = np.arange(100) * 37 % 10, np.zeros(100, int)
+    values, places = cc.CountingIterator(np.int64(0)), np.zeros(100, int)
+    cc.merge_sort(
+        d_in_keys=cc.CacheModifiedInputIterator(keys, modifier="stream"), d_in_values=values,
+        d_out_keys=out, d_out_values=places, num_items=100, op=less,
+    )  # fmt: skip
+    assert places.tolist() == np.argsort(keys, kind="stable").tolist()
+    assert out.tolist() == keys[places].tolist()
+
+
+def test_merge_sorts_of_structs_in_their_place():
+    pair = cc.gpu_struct({"a": np.int16, "b": np.uint64})
+    keys = np.zeros(500, pair.dtype)
+    random = np.random.default_rng(3)
+    keys["a"], keys["b"] = random.integers(0, 9, 500), random.integers(0, 9, 500)
+    wanted = np.sort(keys, kind="stable")
+
+    def before(x, y):
+        return np.uint8(x.b < y.b) if x.a == y.a else np.uint8(x.a < y.a)
+
+    cc.merge_sort(d_in_keys=keys, d_out_keys=keys, num_items=500, op=before)
+    assert keys.tolist() == wanted.tolist()
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+def test_segments_are_sorted_where_they_are(gaps):
+    keys, values = np.arange(12)[::-1].copy(), np.arange(12.0)
+    starts, ends = np.array([0, 4, 5, 5]), np.array([4, 5, 5, 12])
+    if gaps:  # out of order, one that ends before it begins, and places in none
+        starts, ends = np.array([7, 2, 5]), np.array([10, 5, 3])
+    out, moved = np.full(12, -1), np.full(12, -1.0)
+    cc.segmented_sort(
+        d_in_keys=keys, d_out_keys=out, d_in_values=values, d_out_values=moved, num_items=12,
+        num_segments=len(starts), start_offsets_in=starts, end_offsets_in=ends,
+        order=cc.SortOrder.ASCENDING,
+    )  # fmt: skip
+    wanted, with_it = np.full(12, -1), np.full(12, -1.0)
+    for low, high in zip(starts, ends, strict=True):
+        wanted[low:high], with_it[low:high] = keys[low:high][::-1], values[low:high][::-1]
+    assert (out.tolist(), moved.tolist()) == (wanted.tolist(), with_it.tolist())
 
 
 # ----------------------------------------------------------------------------- objects

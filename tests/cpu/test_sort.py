@@ -161,6 +161,18 @@ def test_bits_choose_what_counts() -> None:
     assert same(km.sort(x, bits=(7, 7)), x)
 
 
+@pytest.mark.parametrize("type_", ["f2", "f4", "f8"])
+def test_bits_of_floats_are_those_of_cub(type_: str) -> None:
+    x = np.random.default_rng(2).uniform(-9, 9, 999).astype(type_)
+    x[:9] = [0.0, -0.0, np.inf, -np.inf, 1.0, -1.0, -0.0, 0.0, 2.0]
+    coded, top = x.view(f"u{x.itemsize}").copy(), 1 << (8 * x.itemsize - 1)
+    coded[x == 0] = 0
+    coded = np.where(coded & top, ~coded, coded ^ coded.dtype.type(top))
+    for low, high in ((0, 2), (2, 6), (6, 11), (3, 8 * x.itemsize)):
+        part = coded >> low & coded.dtype.type((1 << (high - low)) - 1)
+        assert np.array_equal(km.argsort(x, bits=(low, high)), np.argsort(part, kind="stable"))
+
+
 @pytest.mark.parametrize("axis", [0, 1, 2, -1])
 @pytest.mark.parametrize("dtype", ["f4", "u1", "c8", "f2"])
 def test_rows_along_an_axis(dtype: str, axis: int) -> None:

@@ -14,10 +14,10 @@ template <> struct key_bits<4> { typedef u32 type; };
 template <> struct key_bits<8> { typedef u64 type; };
 
 template <class U> KM_INL U order_of_signed(U bits) { return (U)(bits ^ (U)((U)1 << (8 * sizeof(U) - 1))); }
-// Signed magnitude around the middle, so that both zeros are the middle: -bits is where a negative one lies.
+// As CUB: all bits of a negative number are turned over, the sign of others, and both zeros are the middle.
 template <class U, U Infinity> KM_INL U order_of_float(U bits) {
   constexpr U top = (U)((U)1 << (8 * sizeof(U) - 1));
-  const U number = (bits & top) ? (U)(0 - bits) : (U)(bits | top);
+  const U number = (bits & top) ? (U)((U)~bits + (bits == top)) : (U)(bits | top);
   return (U)(bits & (U)(top - 1)) > Infinity ? (U)~(U)0 : number;
 }
 

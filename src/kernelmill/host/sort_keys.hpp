@@ -15,10 +15,10 @@ template <> struct unsigned_of<16> { typedef u128 type; };
 template <class T> using bits_of = typename unsigned_of<sizeof(T)>::type;
 
 template <class U> KM_INL U signed_order(U bits) { return bits ^ (U)((U)1 << (8 * sizeof(U) - 1)); }
-// Signed magnitude around the middle, so that both zeros are the middle.
+// As CUB: all bits of a negative number are turned over, the sign of others, and both zeros are the middle.
 template <class U, U Infinity> KM_INL U float_order(U bits) {
   const U top = (U)((U)1 << (8 * sizeof(U) - 1)), size = bits & (U)(top - 1);
-  const U number = bits & top ? (U)(top - size) : (U)(top + size);
+  const U number = bits & top ? (U)((U)~bits + (size == 0)) : (U)(top + size);
   return size > Infinity ? (U)~(U)0 : number;
 }
 

@@ -32,6 +32,7 @@ __all__ = [
     "is_sequence",
     "kind_of",
     "length",
+    "on_host",
     "part",
     "reading",
     "room",
@@ -219,6 +220,16 @@ def array_of(given: Any, count: int) -> Any:
     """Return so many elements as an array, where a family takes no iterator."""
     found = reading(given, count)
     return transform(found, lambda v: v) if native.is_iterator(found) else found
+
+
+def on_host(given: Any, count: int) -> np.ndarray[Any, Any]:
+    """Return so many elements as an array of NumPy; those of a GPU are copied and waited for."""
+    found = array_of(given, count)
+    if not is_on_cuda(found):
+        return np.asarray(found)
+    from kernelmill.runtime.cuda.copies import to_host  # noqa: PLC0415 - where a GPU is
+
+    return to_host(_view(found))
 
 
 def is_array_of(given: Any, element: Element) -> bool:

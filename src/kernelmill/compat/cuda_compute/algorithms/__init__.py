@@ -28,6 +28,16 @@ from kernelmill.compat.cuda_compute.algorithms.select import (
     three_way_partition,
     unique_by_key,
 )
+from kernelmill.compat.cuda_compute.algorithms.sort import (
+    DoubleBuffer,
+    SortOrder,
+    make_merge_sort,
+    make_radix_sort,
+    make_segmented_sort,
+    merge_sort,
+    radix_sort,
+    segmented_sort,
+)
 from kernelmill.compat.cuda_compute.algorithms.transform import (
     binary_transform,
     make_binary_transform,
@@ -36,6 +46,8 @@ from kernelmill.compat.cuda_compute.algorithms.transform import (
 )
 
 __all__ = [
+    "DoubleBuffer",
+    "SortOrder",
     "binary_transform",
     "deserialize",
     "exclusive_scan",
@@ -47,15 +59,21 @@ __all__ = [
     "make_histogram_even",
     "make_inclusive_scan",
     "make_lower_bound",
+    "make_merge_sort",
+    "make_radix_sort",
     "make_reduce_into",
     "make_segmented_reduce",
+    "make_segmented_sort",
     "make_select",
     "make_three_way_partition",
     "make_unary_transform",
     "make_unique_by_key",
     "make_upper_bound",
+    "merge_sort",
+    "radix_sort",
     "reduce_into",
     "segmented_reduce",
+    "segmented_sort",
     "select",
     "serialize",
     "three_way_partition",
