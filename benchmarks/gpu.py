@@ -7,6 +7,7 @@ Nothing is fetched; what is measured is in `cuda_*.py`, what a results file is i
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -57,6 +58,11 @@ FAMILIES: Final = {
 }  # fmt: skip
 # Its pattern fits all files; those of another family are left to that.
 _THE_REST: Final = "runtime"
+# Tests that time the host, or ask for all memory: nothing runs beside them. The others are shared
+# by so many processes, where pytest can do that.
+_ALONE: Final = frozenset(("test_host_time.py", "test_memory_full.py"))
+_MOST_WORKERS: Final = 12
+_PLUGINS: Final = ("-p", "no:cacheprovider", "-p", "no:benchmark")
 # Of the seconds that a family may take, those that its tests may.
 _TESTS_SHARE: Final = 0.5
 _TIMED_OUT: Final = 124
@@ -98,21 +104,37 @@ def _run(family: str, asked: argparse.Namespace) -> bool:
     """Run a family's tests, then its benchmarks; returns whether both went well."""
     end = time.monotonic() + asked.seconds
     well = True
-    files = files_of(family, ROOT / "tests")
-    if asked.skip != "tests" and not files:
-        print(f"{family} has no tests", file=sys.stderr)
-        well = False
-    elif asked.skip != "tests":
-        command = ["-m", "pytest", "-m", "cuda and not slow", "-q", "-p", "no:cacheprovider",
-                   "-p", "no:benchmark", f"--junitxml={asked.out / f'tests-{family}.xml'}",
-                   *map(str, files)]  # fmt: skip
-        well = _python(command, asked.seconds * _TESTS_SHARE) == 0
+    if asked.skip != "tests":
+        files = files_of(family, ROOT / "tests")
+        if not files:
+            print(f"{family} has no tests", file=sys.stderr)
+            well = False
+        for name, some, options in (
+            (family, [f for f in files if f.name not in _ALONE], _workers()),
+            (f"{family}-alone", [f for f in files if f.name in _ALONE], []),
+        ):
+            if some:
+                report = asked.out / f"tests-{name}.xml"
+                well &= _tests(some, report, options, asked.seconds * _TESTS_SHARE)
     if asked.skip != "benchmarks":
         for name in FAMILIES[family].benchmarks:
             command = [str(ROOT / "benchmarks" / "run.py"), "--family", name]
             command += ["--commit", asked.commit] if asked.commit else []
             well &= _python(command, end - time.monotonic()) == 0
     return well
+
+
+def _workers() -> list[str]:
+    """Return the options that share tests among processes, where pytest-xdist is there."""
+    count = min(os.cpu_count() or 1, _MOST_WORKERS)
+    return ["-n", str(count)] if count > 1 and importlib.util.find_spec("xdist") else []
+
+
+def _tests(files: list[Path], report: Path, options: list[str], seconds: float) -> bool:
+    """Run test files, with a report; returns whether all is well."""
+    command = ["-m", "pytest", "-m", "cuda and not slow", "-q", *_PLUGINS, *options,
+               f"--junitxml={report}", *map(str, files)]  # fmt: skip
+    return _python(command, seconds) == 0
 
 
 def _python(command: Sequence[str], seconds: float) -> int:

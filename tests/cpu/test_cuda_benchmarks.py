@@ -422,6 +422,14 @@ def test_make_gpu_runs_tests_then_benchmarks_and_leaves_the_results(tmp_path, mo
     assert benchmark[1:] == ["--family", "cuda_transform", "--commit", "abc"]
     assert 99 < rest <= 100
     assert results.read(out / "nvidia-h200.json")["families"].keys() == {"cuda_transform"}
+    ran.clear()
+    assert gpu.main(["runtime", "--out", str(out), "--skip", "benchmarks"]) == 0
+    (together, _), (alone, _) = ran
+    timed = str(ROOT / "tests" / "cuda" / "test_host_time.py")
+    assert timed in alone
+    assert timed not in together
+    assert "-n" in together
+    assert "-n" not in alone
     results_of["pytest"] = 1
     assert gpu.main(["transform", "--out", str(out)]) == 1
     assert gpu.main(["transform", "--out", str(out), "--skip", "tests"]) == 0
