@@ -142,6 +142,26 @@ def test_memory_resources(code, kind):
     stream.sync()
 
 
+def test_arrays_that_are_held_when_a_process_ends(cupy, torch):
+    """They go before the driver does: torch aborts a process that frees a tensor later."""
+    body = """
+        import cupy, torch, kernelmill as km
+        x = torch.zeros(64, device="cuda")
+        stream = km.Device("cuda:0").create_stream()
+        text = 'extern "C" __global__ void touch(float* x) { x[threadIdx.x] += 1; }'
+        kernel = km.Program(text).compile("cubin").get_kernel("touch")
+        km.launch(stream, km.LaunchConfig(1, 64), kernel, x)
+        km.launch(stream, km.LaunchConfig(1, 64), kernel, cupy.asarray(x))
+        del x
+        print("over", flush=True)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(body)],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "over\n", "")
+
+
 def test_arrays_of_others_live_until_the_stream_has_used_them(code, cupy):
     stream = cuda.cuda_device().create_stream()
     x = cupy.zeros(32, np.float32)

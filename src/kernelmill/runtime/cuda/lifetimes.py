@@ -8,6 +8,7 @@ operations: the native path serves only such calls, and holds nothing.
 
 from __future__ import annotations
 
+import atexit
 import sys
 import threading
 from collections import deque
@@ -27,6 +28,9 @@ __all__ = ["held", "hold"]
 
 _LOCK: Final = threading.Lock()
 _HELD: Final[deque[tuple[Any, tuple[object, ...]]]] = deque()  # Any: an event of the driver
+# What is still held when the process ends goes while the driver is there: torch aborts a process
+# that frees a tensor later.
+atexit.register(_HELD.clear)
 
 
 def hold(views: Sequence[DeviceView], stream: StreamHandle) -> None:
