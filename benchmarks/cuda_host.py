@@ -125,6 +125,14 @@ _CALLS: Final = (
         (),
         {"CuPy": "raw_three((1,), (32,), (cx, cy, i))"},
     ),
+    _Call("prepared launch of a @km.kernel", "prepared_saxpy(handle)", _PREPARED, {}),
+    _Call(
+        "launch of a @km.kernel",
+        "saxpy.launch(n, 2.0, x, y)",
+        (),
+        {"Triton": "triton_saxpy(2.0, x, y)", "CuPy": "raw_three((1,), (32,), (cx, cy, i))"},
+    ),
+    _Call("kernel[grid, block]", "placed_saxpy(2.0, x, y)", (), {}),
 )  # fmt: skip
 
 
@@ -144,7 +152,7 @@ def cases(budget: Budget) -> Iterator[Case]:
         if OURS in skipped:  # no family of algorithms is faster than one that does not exist
             print(f"{call.name}: {skipped[OURS]}", file=sys.stderr)
             continue
-        if "launch" in call.name:
+        if "launch" in call.name or "kernel" in call.name:
             found.append(Contender(FLOOR, lambda: None, names["c_loop"], compared=False))
         yield Case(call.name, "float32", ELEMENTS, tuple(found), call.goals, skipped=skipped)
 
@@ -190,10 +198,10 @@ def _names() -> tuple[dict[str, Any], dict[str, str]]:
         "plan": km.transform.plan(x, lambda a: 2 * a + 1, out=y),
         "plan_add": km.transform.plan((x, x2), km.add, out=y),
         "plan_scale": km.transform.plan(x, lambda a: factor * a, out=y),
-        **_sum(x, s), **_launches(x, y),
+        **_sum(x, s), **_launches(x, y), **_kernels(x, y),
     }  # fmt: skip
     missing = {}
-    for name, add in (("cuda.compute", _compute), ("CuPy", _cupy)):
+    for name, add in (("cuda.compute", _compute), ("CuPy", _cupy), ("Triton", _triton)):
         module = peer(name)
         if isinstance(module, str):
             missing[name] = module
@@ -257,6 +265,26 @@ def _launches(x: Any, y: Any) -> dict[str, Any]:
         "core_six": six.core, "p": x.data_ptr(), "f": np.float32(1),
         "c_loop": _c_loop(six, handle, x.data_ptr()),
     }  # fmt: skip
+
+
+@km.kernel
+def saxpy(a: Any, x: Any, y: Any) -> None:
+    """Add a multiple of one array to another."""
+    for i in km.grid_range(len(x)):
+        y[i] += a * x[i]
+
+
+def _kernels(x: Any, y: Any) -> dict[str, Any]:
+    from kernelmill.runtime import cuda
+
+    blocks = ELEMENTS // 256
+    prepared = saxpy.prepare(cuda.LaunchConfig(blocks, 256), (2.0, x, y))
+    return {"saxpy": saxpy, "prepared_saxpy": prepared, "placed_saxpy": saxpy[blocks, 256]}
+
+
+def _triton(triton: Any, names: dict[str, Any]) -> dict[str, Any]:
+    del names
+    return {"triton_saxpy": triton.saxpy(ELEMENTS)}
 
 
 def _c_loop(kernel: Any, stream: int, address: int) -> Callable[[int], float]:

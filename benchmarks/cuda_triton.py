@@ -1,4 +1,4 @@
-"""The kernels of a peer: element-wise expressions and a sum in Triton, tuned by its own means.
+"""The kernels of a peer: element-wise expressions, a launch and a sum in Triton, tuned by its own means.
 
 Imported only where Triton is. `large` is there for the tuning: another choice for large arrays.
 """
@@ -15,7 +15,7 @@ import triton.language as tl
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["elementwise", "total"]
+__all__ = ["elementwise", "saxpy", "total"]
 
 _CONFIGS = [
     triton.Config({"BLOCK": block}, num_warps=warps)
@@ -53,6 +53,22 @@ def _sums(x, out, n, large, wide: tl.constexpr, BLOCK: tl.constexpr):  # type: i
         i = at + tl.arange(0, BLOCK)
         parts += tl.load(x + i, mask=i < n, other=0).to(wide)
     tl.store(out + tl.program_id(0), tl.sum(parts))
+
+
+@triton.jit
+def _saxpy(a, x, y, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + i, tl.load(y + i, mask=i < n) + a * tl.load(x + i, mask=i < n), mask=i < n)
+
+
+def saxpy(n: int) -> Callable[..., Any]:
+    """Return a function of `a`, `x` and `y` of n elements, launched as Triton launches it."""
+    grid = (triton.cdiv(n, 256),)
+
+    def call(a: float, x: Any, y: Any) -> None:
+        _saxpy[grid](a, x, y, n, BLOCK=256)
+
+    return call
 
 
 def elementwise(expression: str) -> Callable[..., Any]:
