@@ -1,4 +1,4 @@
-"""The kernels of a peer: element-wise expressions, a launch, a sum in Triton, tuned by its own means.
+"""The kernels of a peer: element-wise expressions, a launch, a sum in Triton, as it tunes them.
 
 Imported only where Triton is. `large` is there for the tuning: another choice for large arrays.
 """
