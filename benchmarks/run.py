@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["CUDA_FAMILIES", "FAMILIES", "main"]
 
 # In the order in which they run; each is a module with `cases(budget)`, which yields cases, or what
-# makes one: preparing a case may take longer than it is worth when it was not asked for.
+# makes one: preparing a case may take longer than it is worth when it was not asked for. One that
+# measures by rules of its own has `rows_of(made, budget)` too.
 FAMILIES: Final = (
     "overhead", "first_call", "transform", "reduce", "scan", "fused", "layouts", "selection",
     "histogram", "search", "segmented", "sort",
@@ -40,7 +41,7 @@ FAMILIES: Final = (
 )  # fmt: skip
 CUDA_FAMILIES: Final = (
     "cuda_host", "cuda_first_call", "cuda_transform", "cuda_reduce", "cuda_scan", "cuda_select",
-    "cuda_histogram", "cuda_search", "cuda_segmented", "cuda_sort", "cuda_kernels",
+    "cuda_histogram", "cuda_search", "cuda_segmented", "cuda_sort", "cuda_kernels", "gpumode",
 )  # fmt: skip
 
 
@@ -139,20 +140,27 @@ def _measured_on_gpu(
 def _rows(family: str, budget: Budget, asked: argparse.Namespace, failed: list[str]) -> list[Row]:
     """Measure a family; what fails is left out, and said in `failed`."""
     start = time.perf_counter()
-    rows = []
-    for made in importlib.import_module(family).cases(budget):
+    rows: list[Row] = []
+    module = importlib.import_module(family)
+    rows_of = getattr(module, "rows_of", _row_of)
+    for made in module.cases(budget):
         if asked.case not in made.name or made.dtype not in (asked.dtype or (made.dtype,)):
             continue
         try:
-            row = measure(made if isinstance(made, Case) else made.case(), budget)
+            found = rows_of(made, budget)
         except (AssertionError, KernelmillError, RuntimeError) as error:
             failed.append(f"{family}: {made.name} {made.dtype}: {error}")
             _say(f"FAILED: {failed[-1]}")
             continue
-        rows.append(row)
-        _say(f"{family}: {row.case} {row.dtype} {row.elements}: {_summary(row)}")
+        rows += found
+        for row in found:
+            _say(f"{family}: {row.case} {row.dtype} {row.elements}: {_summary(row)}")
     _say(f"{family}: {time.perf_counter() - start:.0f} s on {threads()} threads")
     return rows
+
+
+def _row_of(made: Any, budget: Budget) -> list[Row]:  # Any: a case, or what makes one
+    return [measure(made if isinstance(made, Case) else made.case(), budget)]
 
 
 def _summary(row: Row) -> str:
