@@ -61,6 +61,11 @@ KM_INL f32 f32_of_f16_bits(u16 bits) {
   asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
   return bit_cast<f32>((bit_cast<u32>(value) & 0x7fffffffu) | ((u32)(bits & 0x8000u) << 16));
 }
+// The bits of value + 0, where the chip makes one of both zeros, and of every NaN.
+KM_INL u32 bits_plus_zero(u32 bits) {
+  asm("{ .reg .f32 v; mov.b32 v, %0; add.rn.f32 v, v, 0f00000000; mov.b32 %0, v; }" : "+r"(bits));
+  return bits;
+}
 KM_INL u16 bf16_bits_of(f32 value) {
 #if __CUDA_ARCH__ >= 800
   u16 bits;
@@ -89,6 +94,14 @@ KM_INL void block_barrier() { __syncthreads(); }
 KM_INL void warp_barrier(u32 lanes = full_warp) { __syncwarp(lanes); }
 // Lets others have the multiprocessor for about so long; for who waits.
 KM_INL void rest_for(u32 nanoseconds) { __nanosleep(nanoseconds); }
+// The first thing of a kernel that may begin before launches in front of it end, as those may whose text has this call
+// (runtime/cuda/backend.py): waits until they have ended and what they wrote is seen, and lets the next launch get as far.
+KM_INL void take_turn() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
 // Has a word in its register here: the compiler of NVRTC 13.0 runs out of registers for tests where it may gather many.
 KM_INL void settle(u32& word) { asm volatile("" : "+r"(word)); }
 KM_INL void settle(u64& word) { asm volatile("" : "+l"(word)); }

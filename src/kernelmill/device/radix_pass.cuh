@@ -23,7 +23,7 @@ struct radix_pass {
   struct shared {
     Place to[radix_digits];  // where the first element of a digit goes to, less its place in the tile
     u64 handed[radix_digits];
-    u32 sums[radix_digits / warp_size], ticket, highest;
+    u32 sums[radix_digits / warp_size], ticket;
   };
 
   // ---- scanners ---------------------------------------------------------------------------------------------------------------
@@ -31,35 +31,37 @@ struct radix_pass {
   // One digit a thread; groups of threads take batches by turns, and hand on where the next one begins.
   static KM_INL void scan(const Work& work, int pass, int scanner, shared& s) {
     constexpr int digits = radix_digits / Tile::scanners, groups = threads / digits;
-    const int digit = scanner * digits + (int)threadIdx.x % digits, group = (int)threadIdx.x / digits;
+    const int digit = scanner * digits + (int)threadIdx.x % digits, tiles = (int)work.tiles;
+    const u32* counts = work.counts(pass, 0) + digit;
+    Place* places = work.places(pass, 0) + digit;
     u64* const handed = s.handed + digit;
-    _Pragma("unroll 1") for (i64 b = group; b * batch < work.tiles; b += groups) {
-      const i64 first = b * batch;
-      u32 count[batch];
-      KM_UNROLL_ALL for (int u = 0; u < batch; u++) count[u] = ask(work, pass, first + u, digit);
+    _Pragma("unroll 1") for (int b = (int)threadIdx.x / digits; b * batch < tiles; b += groups) {
+      const int left = tiles - b * batch;
+      const u32* from = counts + (i64)b * (batch * radix_digits);
+      Place* to = places + (i64)b * (batch * radix_digits);
+      u32 count[batch], sum = 0;
+      KM_UNROLL_ALL for (int u = 0; u < batch; u++)
+        count[u] = u < left ? atomic_load<relaxed>(from + u * radix_digits) : 1u;
       for (;;) {
         bool all = true;
         KM_UNROLL_ALL for (int u = 0; u < batch; u++) all &= count[u] != 0;
         if (vote_all(all)) break;
         if constexpr (Tile::rest > 0) rest_for(Tile::rest);
         KM_UNROLL_ALL for (int u = 0; u < batch; u++)
-          if (!count[u]) count[u] = ask(work, pass, first + u, digit);
+          if (!count[u]) count[u] = atomic_load<relaxed>(from + u * radix_digits);
       }
-      u32 sum = 0;
-      KM_UNROLL_ALL for (int u = 0; u < batch; u++) sum += count[u] - 1;
+      KM_UNROLL_ALL for (int u = 0; u < batch; u++) sum += count[u];
       u64 before;
       do before = atomic_load<relaxed, block_scope>(handed);
-      while ((i64)(before >> place_bits) != b);
+      while ((u32)(before >> place_bits) != (u32)b);
       Place next = (Place)(before & (((u64)1 << place_bits) - 1));
-      atomic_store<relaxed, block_scope>(handed, (u64)(b + 1) << place_bits | (u64)(Place)(next + sum));
+      atomic_store<relaxed, block_scope>(handed, (u64)(b + 1) << place_bits | (u64)(Place)(next + (sum - batch)));
+      next += 1;
       KM_UNROLL_ALL for (int u = 0; u < batch; u++) {
-        if (first + u < work.tiles) atomic_store<relaxed>(work.places(pass, first + u) + digit, (Place)(next + 1));
+        if (u < left) atomic_store<relaxed>(to + u * radix_digits, next);
         next += count[u] - 1;
       }
     }
-  }
-  static KM_INL u32 ask(const Work& work, int pass, i64 tile, int digit) {
-    return tile < work.tiles ? atomic_load<relaxed>(work.counts(pass, tile) + digit) : 1u;
   }
 
   // ---- tiles --------------------------------------------------------------------------------------------------------------------
@@ -68,22 +70,6 @@ struct radix_pass {
     if constexpr (sizeof(T) == 4) return bit_cast<T>(load_stream((const u32*)from));
     else if constexpr (sizeof(T) == 8) return bit_cast<T>(load_stream((const u64*)from));
     else return *from;
-  }
-  // A tile that is not full is filled up with its last key of the highest digit, so that these stay behind its elements.
-  template <class Call>
-  static KM_INL void fill_up(const Call& c, i64 low, int held, U (&key)[items], shared& s) {
-    const int first = first_of();
-    const int shift = Order::shift((int)c.pass);
-    const u32 mask = Order::mask((int)c.pass);
-    u32 highest = 0;
-    KM_UNROLL_ALL for (int i = 0; i < items; i++)
-      if (first + i * warp_size < held)
-        highest = larger(highest, Order::digit(key[i], shift, mask) << 16 | (u32)(first + i * warp_size));
-    atomic_max<relaxed, block_scope>(&s.highest, highest);
-    block_barrier();
-    const U last = ((const U*)c.data[0])[low + (i64)(s.highest & 0xffffu)];
-    KM_UNROLL_ALL for (int i = 0; i < items; i++)
-      if (first + i * warp_size >= held) key[i] = last;
   }
   // So that orders are not kept from before: registers are what there is least of.
   static KM_INL void look_afresh(U& key) {
@@ -97,15 +83,16 @@ struct radix_pass {
   }
   static KM_INL int first_of() { return (int)threadIdx.x / warp_size * Tile::part + (int)lane_id(); }
 
+  // A tile that is not full is filled up, so that all of the filling stays behind its elements.
   template <class Call>
-  static KM_INL void read(const Call& c, i64 low, int held, U (&key)[items], shared& s) {
+  static KM_INL void read(const Call& c, i64 low, int held, U (&key)[items]) {
     const int first = first_of();
     const U* from = (const U*)c.data[0] + low + first;
     if (held == Tile::elements) {
       KM_UNROLL_ALL for (int i = 0; i < items; i++) key[i] = once(from + i * warp_size);
     } else {
-      KM_UNROLL_ALL for (int i = 0; i < items; i++) key[i] = first + i * warp_size < held ? from[i * warp_size] : (U)0;
-      fill_up(c, low, held, key, s);
+      const U filling = Order::filling((int)c.pass);
+      KM_UNROLL_ALL for (int i = 0; i < items; i++) key[i] = first + i * warp_size < held ? from[i * warp_size] : filling;
     }
   }
   template <class Call>
@@ -120,7 +107,7 @@ struct radix_pass {
       payload[i] = first + i * warp_size < held ? once(from + i * warp_size) : (Payload)0;
   }
   // The tables of the pass after this one.
-  static KM_INL void clear_next(const Work& work, int pass, i64 tile) {
+  static KM_INL void clear_next(const Work& work, int pass, int tile) {
     if (pass + 1 < Order::passes && threadIdx.x < radix_digits) {
       work.counts(pass + 1, tile)[threadIdx.x] = 0;
       work.places(pass + 1, tile)[threadIdx.x] = 0;
@@ -156,10 +143,7 @@ struct radix_pass {
     const Work work{c.data[4], c.tiles};
     u32* mine = counts + warp * radix_digits;
     u32* table = Tile::tabled ? counts + (Tile::warps + warp) * radix_digits : nullptr;
-    if (thread == 0) {
-      s.ticket = atomic_add<relaxed>(work.ticket(pass), 1u);
-      s.highest = 0;
-    }
+    if (thread == 0) s.ticket = atomic_add<relaxed>(work.ticket(pass), 1u);
     KM_UNROLL_ALL for (int i = 0; i < radix_digits / warp_size; i++) {
       mine[i * warp_size + lane] = 0;
       if constexpr (Tile::tabled > 0) table[i * warp_size + lane] = 0;
@@ -167,13 +151,14 @@ struct radix_pass {
     if (thread < radix_digits) s.handed[thread] = (u64)work.begin(pass)[thread];
     block_barrier();
     if (s.ticket < Tile::scanners) return scan(work, pass, (int)s.ticket, s);
-    const i64 tile = (i64)s.ticket - Tile::scanners, low = tile * Tile::elements;
+    const int tile = (int)s.ticket - Tile::scanners;
+    const i64 low = (i64)tile * Tile::elements;
     const int held = (int)smaller<i64>(c.elements - low, Tile::elements), shift = Order::shift(pass);
     const u32 mask = Order::mask(pass);
 
     U key[items];
     Payload payload[items];
-    read(c, low, held, key, s);
+    read(c, low, held, key);
     KM_UNROLL_ALL for (int i = 0; i < items; i++) add_shared(mine + Order::digit(key[i], shift, mask), 1u);
     if constexpr (pays) read_payload(c, low, held, payload);
     clear_next(work, pass, tile);

@@ -54,6 +54,10 @@ KM_INL u16 f16_bits_of(f32 value) { return km_emu::half_bits(value); }
 KM_INL u16 f16_bits_of(f64 value) { return km_emu::half_bits(value); }
 KM_INL f32 f32_of_f16_bits(u16 half) { return km_emu::float_of_half_bits(half); }
 KM_INL u16 bf16_bits_of(f32 value) { return km_emu::brain_bits(value); }
+KM_INL u32 bits_plus_zero(u32 bits) {
+  const u32 size = bits & 0x7fffffffu;
+  return size > 0x7f800000u ? 0x7fffffffu : size ? bits : 0u;
+}
 
 // ---- where a thread is, barriers, votes -----------------------------------------------------------------------------
 
@@ -66,6 +70,7 @@ KM_INL u32 block_threads() { return blockDim.x * blockDim.y * blockDim.z; }
 KM_INL void block_barrier() { __syncthreads(); }
 KM_INL void warp_barrier(u32 lanes = full_warp) { __syncwarp(lanes); }
 KM_INL void rest_for(u32) {}
+KM_INL void take_turn() {}  // launches follow each other here
 KM_INL void settle(u32&) {}
 KM_INL void settle(u64&) {}
 KM_INL bool vote_any(bool test, u32 lanes = full_warp) { return __any_sync(lanes, test) != 0; }
