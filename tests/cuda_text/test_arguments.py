@@ -165,7 +165,7 @@ def test_views_of_device_arrays():
     assert view.maker == "cuda"
     with pytest.raises(ArgumentError, match="argument 'out' is read-only"):
         cuda.as_device_view(Array(readonly=True), "out", writable=True)
-    import torch
+    torch = pytest.importorskip("torch")
 
     with pytest.raises(DeviceError, match="a torch tensor on cpu in the memory of the host"):
         cuda.as_device_view(torch.zeros(3), "x")
