@@ -120,6 +120,15 @@ def test_rows_and_arrays_that_lie_otherwise(torch):
     assert torch.equal(over, wanted)
 
 
+def test_rows_that_a_block_each_sorts(torch):
+    for length in (100, 3000, 8000):
+        x = torch.rand(1000, length, device="cuda")
+        wanted = x.sort(stable=True)
+        keys, places = km.sort(x), km.argsort(x)
+        assert torch.equal(keys, wanted.values)
+        assert torch.equal(places, wanted.indices)
+
+
 def test_results_are_of_the_library_of_the_keys(torch, cupy):
     x = np.random.default_rng(1).random(100_000).astype(np.float32)
     wanted = np.sort(x)

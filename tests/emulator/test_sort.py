@@ -12,7 +12,7 @@ import pytest
 import devices
 import kernelmill as km
 from kernelmill.algorithms import policy
-from kernelmill.algorithms.policy import RadixTile
+from kernelmill.algorithms.policy import RadixTile, RanksPolicy
 from kernelmill.runtime.emulator import Schedule, sanitized, scheduled
 from sorted_order import order
 
@@ -22,6 +22,7 @@ MORE = ("i1", "u1", "i2", "u2", "f2", "i4", "u4", "u8", "f8")
 # Tiles of 512 elements, from the first one on that a block does not sort alone.
 SMALL = RadixTile(8, 8, 1 << 62, 8, 2, 2)
 ALONE = RadixTile(8, 8, 300, 8, 2)
+NO_RANKS = RanksPolicy(-1, 0)
 # In one block; one tile, several, the last of every kind, more than a scanner asks for at a time.
 SIZES = (0, 1, 255, 301, 512, 513, 1023, 512 * 19 + 5)
 
@@ -31,6 +32,7 @@ def small_tiles(monkeypatch):
     """Let sorts of some hundred elements take several tiles; texts are compiled for chips too."""
     monkeypatch.setattr(policy, "_RADIX_TILES", {"bulk": (SMALL,), "plain": (SMALL,)})
     monkeypatch.setattr(policy, "_RADIX_ROWS", {"bulk": (ALONE,), "plain": (ALONE,)})
+    monkeypatch.setattr(policy, "_RADIX_RANKS", {"bulk": NO_RANKS, "plain": NO_RANKS})
 
 
 @pytest.fixture(autouse=True)
@@ -90,6 +92,19 @@ def test_every_type_in_one_tile_and_in_several(small_tiles, name):
     assert same(km.sort(x, descending=True), x[order(x, descending=True)])
 
 
+@pytest.mark.parametrize("name", ["?", "f2", "f4", "c8"])
+def test_short_rows_are_compared_with_all(texts_for_chips, name):
+    for size in (1, 31, 32, 33, 700):
+        check(sample(name, size))
+    check(sample(name, 300), descending=True)
+    x = sample("f4", 300)
+    with sanitized(), scheduled(SCHEDULES[1]):
+        assert same(km.argsort(x), order(x))
+    over, wanted = x.copy(), x[order(x)]
+    km.sort(over, out=over)
+    assert same(over, wanted)
+
+
 def test_places_and_values_go_with_keys(small_tiles, texts_for_chips):
     for size in SIZES:
         check(sample("f4", size))
@@ -143,6 +158,15 @@ def test_bits_choose_what_counts(small_tiles):
     for low, high in ((5, 16), (31, 32), (7, 7)):
         part = (x.view("u4").astype("u8") ^ (1 << 31)) % (1 << high) >> low
         assert same(km.argsort(x, bits=(low, high)), np.argsort(part, kind="stable"))
+
+
+@pytest.mark.parametrize(("name", "low", "high"), [("f4", 20, 32), ("f2", 0, 15), ("c8", 20, 40)])
+def test_tiles_are_filled_up_for_any_bits(small_tiles, name, low, high):
+    x = sample(name, 700)
+    x = np.where(np.isnan(x), x.dtype.type(1), x)  # what is compared is that of the processor
+    down = km.argsort(x, bits=(low, high), descending=True)
+    with km.Device("cpu"):
+        assert same(down, km.argsort(x, bits=(low, high), descending=True))
 
 
 @pytest.mark.parametrize("size", [2, 13, 64])

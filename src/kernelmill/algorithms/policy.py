@@ -24,9 +24,11 @@ __all__ = [
     "GROUP_TILES",
     "SCAN_TREES",
     "Chip",
+    "EvenPolicy",
     "HistogramPolicy",
     "OpClass",
     "RadixTile",
+    "RanksPolicy",
     "RingPolicy",
     "ScanTree",
     "SearchPolicy",
@@ -35,6 +37,7 @@ __all__ = [
     "histogram_policy",
     "own_rows_file",
     "radix_count",
+    "radix_ranks",
     "radix_row",
     "radix_tile",
     "records_bytes",
@@ -44,6 +47,7 @@ __all__ = [
     "scan_tree",
     "search_policy",
     "segment_tree",
+    "segments_evenly",
     "select_ring",
     "select_tile",
     "trying",
@@ -159,6 +163,26 @@ def segment_tree(value_bytes: int) -> SegmentTree:
 
 
 # ----------------------------------------------------------------------------- tuned
+
+
+@dataclass(frozen=True, slots=True)
+class EvenPolicy:
+    """How `device/segmented_even.cuh` reduces segments whose lengths are alike.
+
+    `block` elements or segments a block, up to as many blocks as run at once; from `short_from`
+    elements on, segments shorter than a warp are left to tiles.
+    """
+
+    block: int = 2048
+    short_from: int = 1 << 22
+
+
+_EVENLY: Final = EvenPolicy()
+
+
+def segments_evenly() -> EvenPolicy:
+    """Return how segments of even lengths are reduced on a device."""
+    return _EVENLY
 
 
 @dataclass(frozen=True, slots=True)
@@ -441,6 +465,32 @@ _RADIX_ROWS: Final[dict[Chip, tuple[RadixTile, ...]]] = {
         RadixTile(4, 4, 1 << 12, 16, 8),
     ),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class RanksPolicy:
+    """Rows of which each element is compared with all: see `device/radix_ranks.cuh`.
+
+    They have at most `most` elements, all of them together at most `pairs` pairs; a block has
+    `warps` warps.
+    """
+
+    most: int
+    pairs: int
+    warps: int = 16
+
+
+# 48 KiB of shared memory hold that many keys of 8 bytes.
+_RADIX_RANKS: Final[dict[Chip, RanksPolicy]] = {
+    "bulk": RanksPolicy(8192, 1 << 26),
+    "plain": RanksPolicy(4096, 1 << 25),
+}
+
+
+def radix_ranks(chip: Chip, rows: int, length: int) -> RanksPolicy | None:
+    """Return how short rows are sorted by comparing all with all; None where that takes longer."""
+    found = _RADIX_RANKS[chip]
+    return found if length <= found.most and rows * length * length <= found.pairs else None
 
 
 def radix_tile(chip: Chip, keys: int, payload: int, length: int) -> RadixTile:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kernelmill.algorithms.arguments import Argument
 from kernelmill.algorithms.plan import Bound, execute
-from kernelmill.algorithms.policy import chip_of, radix_row
+from kernelmill.algorithms.policy import chip_of, radix_ranks, radix_row
 from kernelmill.algorithms.sort_cuda_passes import (
     NARROW,
     Arrays,
@@ -27,9 +27,12 @@ from kernelmill.algorithms.sort_cuda_passes import (
     step,
 )
 from kernelmill.algorithms.sort_cuda_source import (
+    RANKED,
     TAKE_THREADS,
     TAKEN,
     RadixOrder,
+    ranks_room,
+    ranks_source,
     rows_room,
     rows_source,
     take_source,
@@ -42,11 +45,11 @@ from kernelmill.runtime.backend import Grid
 from kernelmill.runtime.memory import may_overlap
 
 if TYPE_CHECKING:
-    from kernelmill.algorithms.policy import Chip, RadixTile
+    from kernelmill.algorithms.policy import Chip, RadixTile, RanksPolicy
     from kernelmill.algorithms.sort_host import HostSort
     from kernelmill.runtime.memory import View
 
-__all__ = ["bind_cuda_sort"]
+__all__ = ["Call", "absent", "bind_cuda_sort", "bound_steps"]
 
 # Payloads that are carried along; others are taken by their places afterwards.
 _CARRIED: Final = (4, 8)
@@ -69,9 +72,14 @@ def bind_cuda_sort(work: HostSort) -> Bound:
     low, high = work.request.bits or (0, _BYTE_BITS * type_.itemsize)
     low, high = (low, high) if low < high else (0, 0)
     order = RadixOrder(type_, low, high, work.request.descending)
-    call = _Call(work, order, chip_of(work.backend.arch))
+    call = _RadixCall(work, chip_of(work.backend.arch), order=order)
     call.bind()
-    first, *others = call.steps
+    return bound_steps(call.steps)
+
+
+def bound_steps(steps: list[Bound]) -> Bound:
+    """Return the first launch of several, which the others follow."""
+    first, *others = steps
     return replace(first, finish=partial(_launched, tuple(others)))
 
 
@@ -98,7 +106,7 @@ def _check(work: HostSort) -> None:
         )
 
 
-def _nothing(like: View) -> View:
+def absent(like: View) -> View:
     """Return the view of an operand that there is not."""
     return replace(like, ptr=0, shape=(0,), strides=(1,), dtype=uint8)
 
@@ -107,7 +115,7 @@ def _nothing(like: View) -> View:
 
 
 @dataclass(frozen=True, slots=True)
-class _Payload:
+class Payload:
     """What is moved with keys: bytes of one, where it is read and written; 0 bytes for nothing.
 
     `taken` are values that are taken by their places afterwards, which are then the payload.
@@ -120,36 +128,13 @@ class _Payload:
 
 
 @dataclass(slots=True)
-class _Call:
+class Call:
     """One call on its way to launches: `steps` are those so far, `later` come behind them."""
 
     work: HostSort
-    order: RadixOrder
     chip: Chip
     steps: list[Bound] = field(default_factory=list)
     later: list[Bound] = field(default_factory=list)
-
-    def bind(self) -> None:
-        """Bind all launches of the call."""
-        work = self.work
-        nbytes = self._payload_bytes()
-        row = radix_row(self.chip, work.type.itemsize, nbytes, work.length)
-        # What is read is gone before anything is written over it.
-        in_place = row is not None or self.order.passes % 2 == 0
-        keys = self._input(work.keys, work.type.itemsize, in_place=in_place)
-        payload = self._payload(keys, nbytes, in_place=in_place)
-        to = _nothing(keys)
-        if work.wants_keys:
-            to = self._output(work.outputs[0], work.type.itemsize)
-        arrays = Arrays(keys, payload.read, to, payload.written)
-        wide = payload.nbytes > 0 and payload.written.dtype.itemsize > payload.nbytes
-        if row is not None:
-            self.steps.append(self._rows(row, arrays, nbytes, wide=wide))
-        else:
-            self._passes(arrays, nbytes, wide=wide)
-        for given, output in payload.taken:
-            self.steps.append(self._take(given, payload.written, output))
-        self.steps += self.later
 
     # ------------------------------------------------------------------ operands
 
@@ -159,7 +144,8 @@ class _Call:
         values = self.work.values
         return len(values) == 1 and values[0].view.dtype.itemsize in _CARRIED
 
-    def _payload_bytes(self) -> int:
+    def payload_bytes(self) -> int:
+        """Return the bytes that are moved beside a key; 0 for none."""
         work = self.work
         if work.request.name == "sort":
             return 0
@@ -167,24 +153,25 @@ class _Call:
             return work.values[0].view.dtype.itemsize
         return 4 if work.length <= NARROW else 8
 
-    def _payload(self, keys: View, nbytes: int, *, in_place: bool) -> _Payload:
-        work, nothing = self.work, _nothing(keys)
+    def payload(self, keys: View, nbytes: int, *, in_place: bool) -> Payload:
+        """Return what is moved beside keys, and where to."""
+        work, nothing = self.work, absent(keys)
         if not nbytes:
-            return _Payload(0, nothing, nothing)
+            return Payload(0, nothing, nothing)
         if self._carries:
-            read = self._input(work.values[0], nbytes, in_place=in_place)
-            return _Payload(nbytes, read, self._output(work.outputs[1], nbytes))
+            read = self.input(work.values[0], nbytes, in_place=in_place)
+            return Payload(nbytes, read, self.output(work.outputs[1], nbytes))
         if not work.values:
-            return _Payload(nbytes, nothing, self._output(work.outputs[0], int64.itemsize))
+            return Payload(nbytes, nothing, self.output(work.outputs[0], int64.itemsize))
         places = as_rows(new(keys, keys.size * nbytes), work.shape, number(nbytes))
         taken = tuple(
             (
-                self._input(v, v.view.dtype.alignment, in_place=False),
-                self._output(o, v.view.dtype.alignment),
+                self.input(v, v.view.dtype.alignment, in_place=False),
+                self.output(o, v.view.dtype.alignment),
             )
             for v, o in zip(work.values, work.outputs[1:], strict=True)
         )
-        return _Payload(nbytes, nothing, places, taken)
+        return Payload(nbytes, nothing, places, taken)
 
     def _moved(self, view: View) -> View:
         """Return a view with the axis that is sorted along at its end."""
@@ -195,7 +182,7 @@ class _Call:
             strides=tuple(view.strides[a] for a in axes),
         )
 
-    def _input(self, given: Argument, unit: int, *, in_place: bool) -> View:
+    def input(self, given: Argument, unit: int, *, in_place: bool) -> View:
         """Return an input as rows, copied where it does not lie like that or is written over."""
         view, outputs = self._moved(given.view), self.work.outputs
         over = [o.view for o in outputs if may_overlap(given.view, o.view)]
@@ -206,7 +193,7 @@ class _Call:
         self.steps.append(_copied(given.name, view, to))
         return made
 
-    def _output(self, given: Argument, unit: int) -> View:
+    def output(self, given: Argument, unit: int) -> View:
         """Return where a result is written as rows: in its array, or beside it and copied."""
         view = self._moved(given.view)
         if view.is_c_contiguous and view.ptr % unit == 0:
@@ -226,6 +213,53 @@ class _Call:
         whole = replace(made, shape=view.shape, strides=tuple(reversed(steps)), dtype=view.dtype)
         return as_rows(made, self.work.shape, view.dtype), whole
 
+    def take(self, given: View, places: View, to: View) -> Bound:
+        """Bind the launch that takes values by places."""
+        dtype, place = given.dtype, places.dtype.itemsize
+        word = gcd(dtype.itemsize, dtype.alignment, _WORD)
+        built = built_for(
+            ("take", dtype.itemsize, word, place),
+            self.work.backend,
+            2 * dtype.itemsize + place,
+            partial(take_source, dtype.itemsize, word, place),
+        )
+        grid = Grid(max(1, -(-given.size // TAKEN)), TAKE_THREADS, (1, 0, 0))
+        return step(built, self.work.shape, (given, places, to), grid)
+
+
+@dataclass(slots=True, kw_only=True)
+class _RadixCall(Call):
+    """A call whose digits are sorted."""
+
+    order: RadixOrder
+
+    def bind(self) -> None:
+        """Bind all launches of the call."""
+        work = self.work
+        nbytes = self.payload_bytes()
+        ranks = radix_ranks(self.chip, *work.shape)
+        row = None
+        if ranks is None:
+            row = radix_row(self.chip, work.type.itemsize, nbytes, work.length)
+        # What is read is gone before anything is written over it.
+        in_place = row is not None or (ranks is None and self.order.passes % 2 == 0)
+        keys = self.input(work.keys, work.type.itemsize, in_place=in_place)
+        payload = self.payload(keys, nbytes, in_place=in_place)
+        to = absent(keys)
+        if work.wants_keys:
+            to = self.output(work.outputs[0], work.type.itemsize)
+        arrays = Arrays(keys, payload.read, to, payload.written)
+        wide = payload.nbytes > 0 and payload.written.dtype.itemsize > payload.nbytes
+        if ranks is not None:
+            self.steps.append(self._ranks(ranks, arrays, nbytes, wide=wide))
+        elif row is not None:
+            self.steps.append(self._rows(row, arrays, nbytes, wide=wide))
+        else:
+            self._passes(arrays, nbytes, wide=wide)
+        for given, output in payload.taken:
+            self.steps.append(self.take(given, payload.written, output))
+        self.steps += self.later
+
     # ------------------------------------------------------------------ launches
 
     def _rows(self, tile: RadixTile, arrays: Arrays, payload: int, *, wide: bool) -> Bound:
@@ -242,25 +276,27 @@ class _Call:
         grid = Grid(max(1, work.shape[0]), tile.threads, (1, 0, flags), shared=room)
         return step(built, work.shape, arrays.views, grid)
 
+    def _ranks(self, ranks: RanksPolicy, arrays: Arrays, payload: int, *, wide: bool) -> Bound:
+        """Bind the launch that compares the elements of a row with each other."""
+        order, (rows, length) = self.order, self.work.shape
+        built = built_for(
+            ("radix ranks", order, payload, ranks.warps),
+            self.work.backend,
+            2 * (order.type.itemsize + payload),
+            partial(ranks_source, order, payload, ranks.warps),
+        )
+        blocks = max(1, rows * -(-length // RANKED))
+        flags = flags_of(arrays, first=True, last=True, wide=wide)
+        room = ranks_room(length, order.type.itemsize)
+        grid = Grid(blocks, RANKED * ranks.warps, (1, 0, flags), shared=room)
+        return step(built, self.work.shape, arrays.views, grid)
+
     def _passes(self, arrays: Arrays, payload: int, *, wide: bool) -> None:
         """Bind the launches that sort rows of many tiles, one row after the other."""
         order, (rows, length) = self.order, self.work.shape
         way = Way.of(order, payload, length, self.work.backend, arrays, wide=wide)
         for index in range(rows):
             self.steps += way.row(Arrays(*(row_of(a, index) for a in arrays.views)))
-
-    def _take(self, given: View, places: View, to: View) -> Bound:
-        """Bind the launch that takes values by places."""
-        dtype, place = given.dtype, places.dtype.itemsize
-        word = gcd(dtype.itemsize, dtype.alignment, _WORD)
-        built = built_for(
-            ("take", dtype.itemsize, word, place),
-            self.work.backend,
-            2 * dtype.itemsize + place,
-            partial(take_source, dtype.itemsize, word, place),
-        )
-        grid = Grid(max(1, -(-given.size // TAKEN)), TAKE_THREADS, (1, 0, 0))
-        return step(built, self.work.shape, (given, places, to), grid)
 
 
 def _same(a: View, b: View) -> bool:

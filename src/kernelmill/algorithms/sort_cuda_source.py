@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COUNT_THREADS",
+    "RANKED",
     "TAKEN",
     "TAKE_THREADS",
     "RadixOrder",
@@ -25,6 +26,8 @@ __all__ = [
     "count_source",
     "pass_room",
     "pass_source",
+    "ranks_room",
+    "ranks_source",
     "rows_room",
     "rows_source",
     "take_source",
@@ -35,6 +38,7 @@ __all__ = [
 COUNT_THREADS: Final = 1024
 TAKE_THREADS: Final = 256
 TAKEN: Final = 1024  # elements of a block
+RANKED: Final = 32  # likewise, of device/radix_ranks.cuh
 _DIGITS: Final = 256
 _COUNT: Final = 4
 _MOST_PASSES: Final = 8
@@ -83,6 +87,11 @@ def count_room(order: RadixOrder, copies: int) -> int:
 def rows_room(tile: RadixTile, keys: int, payload: int) -> int:
     """Return the shared memory of a block that sorts a row."""
     return tile.elements * (keys + payload) + tile.warps * _DIGITS * _COUNT
+
+
+def ranks_room(length: int, keys: int) -> int:
+    """Return the shared memory of a block that compares its elements with a whole row."""
+    return -(-length // RANKED) * RANKED * keys
 
 
 def pass_room(tile: RadixTile, keys: int, payload: int) -> int:
@@ -148,6 +157,13 @@ def rows_source(order: RadixOrder, payload: int, tile: RadixTile) -> KernelSourc
     name = f"radix rows ({order}, {payload} bytes beside)"
     check = _checked(rows_room(tile, order.type.itemsize, payload))
     return _Kernel(name, "radix.cuh", run, 4, str(tile.threads), tile.elements).source(check)
+
+
+def ranks_source(order: RadixOrder, payload: int, warps: int) -> KernelSource:
+    """Return the text that sorts short rows by comparing all with all."""
+    run = f"km::radix_ranks<{order.text}, {_payload(payload)}, {warps}>"
+    name = f"radix ranks ({order}, {payload} bytes beside)"
+    return _Kernel(name, "radix_ranks.cuh", run, 4, str(32 * warps), RANKED).source()
 
 
 def take_source(itemsize: int, word: int, place: int) -> KernelSource:
