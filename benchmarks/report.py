@@ -37,7 +37,10 @@ __all__ = ["BEGIN", "END", "block", "duration", "goal_text", "main", "render", "
 BEGIN: Final = "<!-- benchmarks: made by benchmarks/report.py -->"
 END: Final = "<!-- end of benchmarks -->"
 DOCS: Final = Path(__file__).resolve().parent.parent / "docs"
-_BLOCK: Final = re.compile(f"{re.escape(BEGIN)}\n.*?{re.escape(END)}", re.DOTALL)
+_BLOCK: Final = re.compile(
+    rf"<!-- benchmarks(?: of (\w+))?: made by benchmarks/report\.py -->\n.*?{re.escape(END)}",
+    re.DOTALL,
+)
 _UNITS: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _OTHERS: Final = (REFERENCE, CUDA_CPP, FLOOR, COPY, BUILT_IN, "contiguous", *PEERS)
 
@@ -62,6 +65,9 @@ def _digits(value: float) -> str:
 
 
 def _size(elements: int) -> str:
+    """Return a number of elements, nothing where a case has none."""
+    if elements == 1:
+        return ""
     power = elements.bit_length() - 1
     return f"2^{power}" if elements == 1 << power else f"{elements:,}"
 
@@ -179,22 +185,32 @@ def _skipped(rows: Sequence[Row]) -> list[str]:
 
 # ----------------------------------------------------------------------------- pages
 
+_NOTHING: Final = "No results are kept yet; `make bench` measures this machine."
 
-def block(directory: Path = results.DIRECTORY) -> str:
-    """Return the block that a page shows: every results file, or a line when there is none."""
-    files = sorted(directory.glob("*.json"))
-    shown = [render(results.read(path)) for path in files]
-    text = "\n\n".join(shown) or "No results are kept yet; `make bench` measures this machine."
-    return f"{BEGIN}\n\n{text}\n\n{END}"
+
+def block(directory: Path = results.DIRECTORY, family: str = "") -> str:
+    """Return the block that a page shows: every results file, or a line when there is none.
+
+    With the name of a family it is that family's, of every file that has it.
+    """
+    kept = [results.read(path) for path in sorted(directory.glob("*.json"))]
+    if family:
+        kept = [
+            {**data, "families": {family: data["families"][family]}}
+            for data in kept
+            if family in data["families"]
+        ]
+    text = "\n\n".join(map(render, kept)) or _NOTHING
+    begin = BEGIN.replace("benchmarks:", f"benchmarks of {family}:", 1) if family else BEGIN
+    return f"{begin}\n\n{text}\n\n{END}"
 
 
 def update(docs: Path = DOCS, directory: Path = results.DIRECTORY) -> list[Path]:
     """Rewrite the blocks of all pages; returns those that changed."""
     changed = []
-    made = block(directory)
     for page in sorted(docs.rglob("*.md")):
         text = page.read_text()
-        renewed = _BLOCK.sub(lambda _: made, text)
+        renewed = _BLOCK.sub(lambda match: block(directory, match[1] or ""), text)
         if renewed != text:
             page.write_text(renewed)
             changed.append(page)
