@@ -58,3 +58,44 @@ def test_offsets_in_no_order_read_nothing_outside(offsets: list[int]) -> None:
     with pytest.MonkeyPatch.context() as patch, km.Device("emulator"), sanitized():
         patch.setattr(segments, "_checked_on_host", lambda *_: None)
         assert km.segmented_reduce(x, places).shape == (len(offsets) - 1,)
+
+
+# ----------------------------------------------------------------------------- even lengths
+
+
+def lengths_of(kind: str) -> np.ndarray:
+    random = np.random.default_rng(7)
+    if kind == "some late":  # two that are longer than others by far, and some of no elements
+        lengths = random.integers(0, 9, 700)
+        lengths[[100, 600]] = 300, 299
+        return lengths
+    low, high, count = {
+        "ones": (1, 1, 2000), "mostly empty": (0, 1, 3000), "short": (5, 11, 400),
+        "warps": (30, 90, 60), "long": (700, 900, 9),
+    }[kind]  # fmt: skip
+    return random.integers(low, high, count, endpoint=True)
+
+
+EVEN = ("ones", "mostly empty", "short", "warps", "long", "some late")
+
+
+@pytest.mark.parametrize("kind", EVEN)
+def test_even_lengths(kind: str) -> None:
+    offsets = np.concatenate([[0], np.cumsum(lengths_of(kind))])
+    x = np.random.default_rng(5).integers(-99, 99, offsets[-1])
+    with km.Device("emulator"), sanitized():
+        found = km.segmented_reduce(x, offsets, km.add, init=3)
+    sums = np.concatenate([[0], np.cumsum(x)])
+    assert np.array_equal(found, sums[offsets[1:]] - sums[offsets[:-1]] + 3)
+
+
+def test_even_lengths_of_other_layouts() -> None:
+    """Elements that lie apart, at odd addresses, and of another type than sums."""
+    offsets = np.arange(0, 3001, 60)
+    apart = np.arange(6000, dtype=np.float32)[::2]
+    small = (np.arange(3000) % 9).astype(np.float16)
+    odd = np.frombuffer(bytes(1) + small.tobytes(), np.float16, offset=1)
+    with km.Device("emulator"):
+        found = km.segmented_reduce(apart, offsets), km.segmented_reduce(odd, offsets)
+    assert np.array_equal(found[0], np.add.reduceat(apart, offsets[:-1]))
+    assert np.array_equal(found[1], np.add.reduceat(odd.astype("f4"), offsets[:-1]).astype("f2"))

@@ -331,7 +331,7 @@ def _built(work: _Work, placed: _Placed | None) -> Any:  # Any: a Built
             f"typedef km::histogram<{channels}, {place}, {counts}, {access}, {operands}> Run;\n"
             f"KM_EXPORT void __launch_bounds__({placed.bounds})\n"
             "km_kernel(const __grid_constant__ Run::call call) {\n"
-            f"  Run::{placed.loops}(call);\n}}\n"
+            f"  km::take_turn();\n  Run::{placed.loops}(call);\n}}\n"
         )
         return KernelSource(name, text_of(name, ["histogram.cuh"], [], rest), placed.grid.threads)
 

@@ -275,7 +275,8 @@ def _built(
             f"{source_of}typedef km::search<km::Op, {data}, {value}, {upper}, {room}, {access}, "
             f"{policy.beside}, {count}{source_of and ', Values'}> Run;\n"
             f"KM_EXPORT void __launch_bounds__({policy.threads})\n"
-            "km_kernel(const __grid_constant__ Run::call call) {\n  Run::each(call);\n}\n"
+            "km_kernel(const __grid_constant__ Run::call call) {\n"
+            "  km::take_turn();\n  Run::each(call);\n}\n"
         )
         return KernelSource(
             name,

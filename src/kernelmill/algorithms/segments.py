@@ -16,7 +16,7 @@ from kernelmill.algorithms.costs import Cost, count_flops
 from kernelmill.algorithms.folds import Fold, element_program, plan_fold
 from kernelmill.algorithms.moves import computed, moved
 from kernelmill.algorithms.plan import Bound, Built, Scope, aligned, build
-from kernelmill.algorithms.policy import GROUP_TILES, records_bytes, segment_tree
+from kernelmill.algorithms.policy import GROUP_TILES, records_bytes, segment_tree, segments_evenly
 from kernelmill.algorithms.source import assemble, storing, text_of
 from kernelmill.algorithms.source_reduce import FoldText, device_fold_lines, host_fold_lines
 from kernelmill.compiler.cpp import print_program
@@ -252,7 +252,7 @@ def _grid(work: _Work) -> Grid:
     tiles = max(1, -(-work.length // tree.tile))
     if work.apart:
         blocks = min(-(-work.count // _WARPS), _APART_BLOCKS * processors)
-        return Grid(max(1, blocks), _THREADS, (work.length, work.count, tiles, 0))
+        return Grid(max(1, blocks), _THREADS, (work.length, work.count, tiles, 0, 0))
     if tiles > _MOST_TILES:
         raise ArgumentError(
             f"`x` has {work.length} elements; the limit is {_MOST_TILES * tree.tile}"
@@ -262,10 +262,13 @@ def _grid(work: _Work) -> Grid:
     _, packed = records_bytes(size, tiles)
     record = 8 if packed else 16 * -(-size // 8)
     room = -(-record * (tiles + tiles // GROUP_TILES + 2) // 16) * 16
+    evenly = segments_evenly()
+    blocks = min(max(work.length, work.count) // evenly.block, tree.resident * processors)
+    kept = work.request.scans or work.fold.ordered
     return Grid(
-        blocks=tiles,
+        blocks=tiles if kept else max(tiles, blocks),
         threads=_THREADS + 32,
-        numbers=(work.length, work.count, tiles, ahead),
+        numbers=(work.length, work.count, tiles, ahead, evenly.short_from),
         parts=16 + room + 16 * (tiles + 1),
         tickets=1,
         tagged=not packed,
@@ -408,7 +411,7 @@ class _Text:
             f"    {access}> Run;",
             f"KM_EXPORT void __launch_bounds__({bounds})",
             "km_kernel(const __grid_constant__ Run::call call) {",
-            f"  Run::{function}(call);\n}}\n",
+            f"  km::take_turn();\n  Run::{function}(call);\n}}\n",
         ]
         text = text_of(self.name, ["segmented.cuh"], printed, "\n".join(lines))
         return KernelSource(self.name, text, tree.tile)

@@ -359,7 +359,7 @@ def cuda_select_source(name: str, text: SelectionText, way: Way, captured: int) 
         f"static_assert(Part::stage_bytes == {stage_bytes(text, tile)}, "
         '"what is asked of shared memory");\n'
         f"KM_EXPORT void __launch_bounds__({bounds})\n"
-        f"km_kernel(const __grid_constant__ Call call) {{\n{run}}}\n"
+        f"km_kernel(const __grid_constant__ Call call) {{\n  km::take_turn();\n{run}}}\n"
     )
     return KernelSource(
         name, text_of(name, ["select.cuh", *includes], printed, rest), tile.elements

@@ -149,6 +149,7 @@ def cuda_scan_source(name: str, parts: ScanText, way: Way, ring: RingPolicy | No
     if ring is not None:
         trap = "  __trap();  // other chips are given another way\n"
         body = f"#if __CUDA_ARCH__ >= 900\n{body}#else\n{trap}#endif\n"
+    body = f"  km::take_turn();\n{body}"
     rest = (
         f"{structs}\n"
         f"typedef km::ScanCall<{parts.operands}, {max(parts.captured, VALUE_SLOT)}> Call;\n"

@@ -1,6 +1,7 @@
 // segmented.cuh - reductions and scans of segments between offsets, of any lengths, in one launch.  A block takes a tile of
 // elements, whatever segments it has: their ends are marks, a row of a warp is scanned up to them, and what is open at the end
-// of a tile is published (lookback.cuh).  The order of combination depends on the elements alone; it is kept.
+// of a tile is published (lookback.cuh).  The order of combination depends on the elements alone; it is kept.  Where lengths
+// are alike, lanes have a segment each instead: segmented_even.cuh.
 //
 //   typedef km::segmented<Map, X, Fold, Empty, O, ordered, apart, wide, rows, bytes, Access> Run;
 //   Run::reduce(call) | Run::scan<exclusive>(call) | Run::apart(call)
@@ -11,13 +12,15 @@
 #pragma once
 #include "lookback.cuh"
 #include "reduce_call.cuh"
+#include "segmented_even.cuh"
 
 namespace km {
 
 constexpr int segment_warps = 8, segment_threads = segment_warps * warp_size;
 
 // `items` elements in `tiles` tiles, `segments` segments; `ahead`: how many tiles later the bounds that a block looks for are
-// needed, 0 where every block looks for its own.
+// needed, 0 where every block looks for its own; `short_from`: elements from which on short segments, even if all are alike,
+// are not given lanes each.  Blocks beyond the tiles are for even lengths.
 template <int Operands, int Bytes>
 struct SegmentedCall {
   __align__(16) char captures[Bytes];
@@ -25,7 +28,7 @@ struct SegmentedCall {
   i64 elements, ndim, shape[max_dims], strides[Operands][max_dims];
   char* parts;
   u32* tickets;
-  i64 items, segments, tiles, ahead;
+  i64 items, segments, tiles, ahead, short_from;
 };
 
 template <class Map, class X, class Fold, class Empty, class O, bool Ordered, bool Apart, int Wide, int Rows, int Bytes,
@@ -33,12 +36,15 @@ template <class Map, class X, class Fold, class Empty, class O, bool Ordered, bo
 struct segmented {
   typedef typename Fold::acc A;
   typedef typename Fold::out R;
+  typedef Fold fold;
+  typedef Empty none;
   static constexpr int to = Apart ? 3 : 2;  // the operand of the results
   typedef SegmentedCall<to + 1, Bytes> call;
   typedef lookback<A, Fold> look;
   typedef published<A> record;
   typedef published<i64> bound;
   static constexpr int row = warp_size * Wide, part = row * Rows, tile = segment_warps * part;
+  static constexpr int threads = segment_threads;
   // Tiles before which a carry is the combination of all of them.
   static constexpr i64 near = 2 * group_tiles;
 
@@ -348,7 +354,7 @@ struct segmented {
   }
 
   static KM_INL void over(const call& c, u32 tag) {
-    if (atomic_add<acquire_release>(c.tickets, 1u) + 1 != gridDim.x) return;
+    if ((i64)atomic_add<acquire_release>(c.tickets, 1u) + 1 != c.tiles) return;
     launch_over(c.parts, tag);
     atomic_store<relaxed>(c.tickets, 0u);
   }
@@ -406,7 +412,12 @@ struct segmented {
     const Fold op(c.captures);
     const Empty empty(c.captures);
     const u32 tag = launch_number(c.parts);
-    if (c.items == 0) return all_empty(c, empty, tag);
+    if (c.items == 0) return blockIdx.x ? void() : all_empty(c, empty, tag);
+    if constexpr (!Ordered) {
+      typedef even_segments<segmented, Map, typename X::type, Access> even;
+      if (even::fits(c)) return even::reduce(c, op, empty, *(typename even::shared*)&s);
+    }
+    if ((i64)blockIdx.x >= c.tiles) return;
     if (!work<false>(c, s, op, tag)) return;
     const i64 begin = (i64)blockIdx.x * tile;
     _Pragma("unroll 1") for (i64 i = s.low + threadIdx.x; i < s.high; i += asked * segment_threads) {

@@ -44,6 +44,9 @@ _TILE_THREADS: Final = 128
 # Blocks of such a launch; beyond, they take several tiles each.
 MOST_BLOCKS: Final = 1 << 30
 
+# The call of a device's text that waits for launches in front of it: see device/prims.cuh.
+_TURN: Final = "km::take_turn();"
+
 # Bits of a launch's flags: stores that pass the caches; how many dimensions a reduction keeps.
 FLAG_STREAM: Final = 1
 KEPT_SHIFT: Final = 8
@@ -61,6 +64,11 @@ class KernelSource:
     text: str = field(repr=False)
     tile: int = 0
     by_value: tuple[int, ...] = ()
+
+    @property
+    def takes_turn(self) -> bool:
+        """Whether the kernel waits for launches in front of it, and may begin before they end."""
+        return _TURN in self.text
 
     def tiles(self, shape: tuple[int, ...]) -> Grid:
         """Return the grid of a device that takes one tile after another."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kernelmill.runtime.backend import (
         Allocator,
         Direct,
+        Grid,
         KernelSource,
         Launch,
         Launcher,
@@ -39,6 +40,8 @@ __all__ = ["CudaBackend"]
 
 _NOTHING: Final[tuple[int, ...]] = ()
 _LOCK: Final = threading.Lock()
+# The compute capability from which on launches may begin before the one in front of them ends.
+_TURNS_FROM: Final = 9
 
 
 @dataclass(slots=True)
@@ -63,6 +66,7 @@ class CudaBackend:
         "segmented",
         "select",
         "sort",
+        "merge",
     )
     _loaded: dict[str, LoadedKernel] = field(default_factory=dict, repr=False)
 
@@ -123,24 +127,41 @@ class CudaBackend:
             block = launch.captures + b"".join(map(_scalar, launch.views))
             write(record.data, block, launch.pointers, launch.shape, launch.strides, extra=extra)
             recent_kernels.append(kernel.source.name)
-            (status,) = api().cuLaunchKernel(
-                loaded.handle,
-                grid.blocks,
-                1,
-                1,
-                grid.threads,
-                1,
-                1,
-                grid.shared,
-                stream.handle,
-                record.handle,
-                0,
-            )
+            status = self._start(kernel.source, loaded, grid, stream, record)
         finally:
             loaded.spare.append(record)
         if status:
             raise explained(status.name, f"launch {kernel.source.name!r}")
         hold(arrays, stream)
+
+    def _start(
+        self,
+        source: KernelSource,
+        loaded: LoadedKernel,
+        grid: Grid,
+        stream: StreamHandle,
+        record: ArgumentRecord,
+    ) -> Any:  # Any: a CUresult
+        cuda = api()
+        blocks, threads = (grid.blocks, 1, 1), (grid.threads, 1, 1)
+        if not self._takes_turn(source):
+            (status,) = cuda.cuLaunchKernel(
+                loaded.handle, *blocks, *threads, grid.shared, stream.handle, record.handle, 0
+            )
+            return status
+        config = cuda.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = blocks
+        config.blockDimX, config.blockDimY, config.blockDimZ = threads
+        config.sharedMemBytes, config.hStream = grid.shared, stream.handle
+        early = cuda.CUlaunchAttribute()
+        early.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        early.value.programmaticStreamSerializationAllowed = 1
+        config.attrs, config.numAttrs = [early], 1
+        (status,) = cuda.cuLaunchKernelEx(config, loaded.handle, record.handle, 0)
+        return status
+
+    def _takes_turn(self, source: KernelSource) -> bool:
+        return self.device.limits.major >= _TURNS_FROM and source.takes_turn
 
     def _allow(self, loaded: LoadedKernel, shared: int) -> None:
         """Ask once for so much dynamic shared memory, where a kernel wants more than each has."""
@@ -163,6 +184,7 @@ class CudaBackend:
             grid=direct.grid or kernel.source.tiles(direct.shape),
             tile=kernel.source.tile,
             most=MOST_BLOCKS,
+            takes_turn=self._takes_turn(kernel.source),
         )
 
     def allocator(self, direct: Direct) -> Allocator | None:

@@ -30,7 +30,17 @@ if TYPE_CHECKING:
     from kernelmill.runtime.cuda.device import CudaDevice
     from kernelmill.runtime.memory import View
 
-__all__ = ["ALIKE", "ANY", "FIXED", "allocator_of", "array_slot", "failure", "launcher_of"]
+__all__ = [
+    "ALIKE",
+    "ANY",
+    "ATTRIBUTE",
+    "FIXED",
+    "allocator_of",
+    "array_slot",
+    "failure",
+    "launcher_of",
+    "turn_attribute",
+]
 
 # How the native path looks at shapes.
 ANY, ALIKE, FIXED = range(3)
@@ -40,6 +50,8 @@ _MOST_RECORD: Final = 4096
 _VALUE: Final = 16
 _LEAST, _LARGEST = -(1 << 63), (1 << 63) - 2
 _VERSION: Final = 12000
+# A CUlaunchAttribute: its number, and 64 bytes of value.
+ATTRIBUTE: Final = struct.Struct("<i4x3I52x")
 _CALLS: Final = ("cuLaunchKernelEx", "cuCtxGetCurrent", "cuCtxSetCurrent", "cuStreamIsCapturing")
 
 
@@ -52,6 +64,12 @@ def driver_calls() -> tuple[int, ...]:
         int(check(answer, f"find {name} in the driver")[0])
         for name, answer in zip(_CALLS, answers, strict=True)
     )
+
+
+def turn_attribute() -> bytes:
+    """Return the attribute of launches that may begin before the one in front of them ends."""
+    ids = api().CUlaunchAttributeID
+    return ATTRIBUTE.pack(int(ids.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION), 1, 0, 0)
 
 
 def context_of(device: CudaDevice) -> int:
@@ -113,11 +131,13 @@ def launcher_of(
     grid: Grid,
     tile: int,
     most: int,
+    takes_turn: bool = False,
 ) -> Launcher | None:
     """Return the native launcher for calls like this one; None where there is no short way.
 
     `record` is the size of the kernel's argument, `tile` and `most` spread calls of any shape over
-    blocks; `grid` is that of a call of this very shape.
+    blocks; `grid` is that of a call of this very shape. A kernel that `takes_turn` waits for
+    launches in front of it by itself.
     """
     slots = _slots(direct)
     if slots is None or record > _MOST_RECORD:
@@ -145,6 +165,7 @@ def launcher_of(
         most=most,
         count_at=layout.count_at,
         captures=direct.captures,
+        attributes=turn_attribute() if takes_turn else None,
         name=name,
         note=recent_kernels.append,
         failed=partial(failure, name),

@@ -6,7 +6,6 @@ What a launch needs of the driver is prepared for each kernel and configuration,
 from __future__ import annotations
 
 import math
-import struct
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
@@ -16,7 +15,13 @@ from kernelmill.errors import ArgumentError, DeviceError
 from kernelmill.runtime.cuda.arguments import ArgumentRecord, pack
 from kernelmill.runtime.cuda.arrays import wait_for_producers
 from kernelmill.runtime.cuda.device import cuda_device
-from kernelmill.runtime.cuda.direct import context_of, driver_calls, failure
+from kernelmill.runtime.cuda.direct import (
+    ATTRIBUTE,
+    context_of,
+    driver_calls,
+    failure,
+    turn_attribute,
+)
 from kernelmill.runtime.cuda.driver import api, recent_kernels, require
 from kernelmill.runtime.cuda.lifetimes import hold
 from kernelmill.runtime.cuda.program import Kernel
@@ -228,22 +233,17 @@ class _Prepared:
         return made
 
 
-# A CUlaunchAttribute: its number, and 64 bytes of value.
-_ATTRIBUTE: Final = struct.Struct("<i4x3I52x")
-
-
 def _attributes(config: LaunchConfig) -> bytes | None:
     """Return the attributes of a launch as the driver takes them."""
     ids = api().CUlaunchAttributeID
     made = b""
     if config.cluster is not None:
         cluster = int(ids.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
-        made += _ATTRIBUTE.pack(cluster, *_triple(config.cluster))
+        made += ATTRIBUTE.pack(cluster, *_triple(config.cluster))
     if config.is_cooperative:
-        made += _ATTRIBUTE.pack(int(ids.CU_LAUNCH_ATTRIBUTE_COOPERATIVE), 1, 0, 0)
+        made += ATTRIBUTE.pack(int(ids.CU_LAUNCH_ATTRIBUTE_COOPERATIVE), 1, 0, 0)
     if config.programmatic_stream_serialization:
-        early = int(ids.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
-        made += _ATTRIBUTE.pack(early, 1, 0, 0)
+        made += turn_attribute()
     return made or None
 
 
