@@ -9,7 +9,7 @@ import numpy as np
 
 import cuda_timing as timing
 import kernelmill as km
-from cuda_peers import CurrentStream, Work, cupy_view, on_cupy, peer
+from cuda_peers import Work, built_beside, cupy_view, on_cupy, peer, prepared
 from harness import OURS, Goal
 
 if TYPE_CHECKING:
@@ -21,11 +21,13 @@ __all__ = ["cases"]
 
 _BINS: Final = 256
 _PLAIN, _SKEWED = "histogram of 256 bins", "histogram of 256 bins, 90 % of one value"
+_DTYPES: Final = ("float32", "int32", "uint8")
 _RATIO: Final = 1.05
 
 
 def cases(budget: Budget) -> Iterator[Work]:
     """Yield the cases of the family."""
+    built_beside([partial(_cuda_compute, _arrays(_PLAIN, dtype, 64)) for dtype in _DTYPES])
     for elements in timing.sizes(budget):
         for name, dtype in (
             (_PLAIN, "float32"),
@@ -48,7 +50,7 @@ def _work(name: str, dtype: str, elements: int) -> Work:
         elements=elements,
         arrays=partial(_arrays, name, dtype, elements),
         wanted=_wanted,
-        makers={OURS: _ours, "cuda.compute": _cuda_compute, "CuPy": _cupy},
+        makers={OURS: _ours, "cuda.compute": _cuda_compute, "torch": _torch, "CuPy": _cupy},
         tolerance=1e-4,  # peers put values near edges elsewhere
         bytes=elements * item,
         goals=goals,
@@ -98,7 +100,7 @@ def _cupy(arrays: timing.Arrays) -> Any:
 
 
 def _cuda_compute(arrays: timing.Arrays) -> Any:
-    """The object form, its storage allocated before; it counts in 32 bits."""
+    """It counts in 32 bits."""
     module = peer("cuda.compute")
     if isinstance(module, str):
         return module
@@ -114,11 +116,18 @@ def _cuda_compute(arrays: timing.Arrays) -> Any:
         "h_upper_level": levels[1:],
         "num_samples": x.numel(),
     }
-    call = partial(module.make_histogram_even(**given), **given, stream=CurrentStream())
-    space = torch.empty(max(int(call(temp_storage=None)), 1), dtype=torch.uint8, device="cuda")
+    call = prepared("make_histogram_even", given)
+    return call, lambda: (call(), out.copy_(counts))
 
-    def run() -> None:
-        call(temp_storage=space)
-        out.copy_(counts)
 
-    return run
+def _torch(arrays: timing.Arrays) -> Any:
+    """It counts in floats: of as many elements as those count exactly."""
+    torch, (x,), (out,) = timing.torch(), arrays.inputs, arrays.outputs
+    if not x.dtype.is_floating_point:
+        return "torch.histc takes floats on a GPU"
+    counts = torch.empty(_BINS, device="cuda")
+
+    def call() -> None:
+        torch.histc(x, _BINS, 0.0, _high(x), out=counts)
+
+    return call, lambda: (call(), out.copy_(counts))

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import gc
 import importlib
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cache as once
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import cuda_timing as timing
@@ -20,7 +23,17 @@ if TYPE_CHECKING:
 
     from harness import Goal
 
-__all__ = ["CurrentStream", "Work", "case_of", "cupy_view", "on_cupy", "peer", "release"]
+__all__ = [
+    "CurrentStream",
+    "Work",
+    "built_beside",
+    "case_of",
+    "cupy_view",
+    "on_cupy",
+    "peer",
+    "prepared",
+    "release",
+]
 
 # What a peer may answer to a type or a machine that it does not serve.
 FAILURES: Final = (
@@ -52,6 +65,36 @@ def release() -> None:
     gc.collect()
 
 
+def built_beside(makers: Sequence[Callable[[], Any]]) -> None:
+    """Make calls of peers that compile for seconds in threads beside each other.
+
+    What fails, fails again where the call is made for its case, and is told there.
+    """
+
+    def build(make: Callable[[], Any]) -> None:
+        timing.torch().cuda.synchronize()  # the thread has a context now
+        with suppress(*FAILURES, KernelmillError):
+            make()
+
+    with ThreadPoolExecutor(max_workers=max(1, len(makers))) as pool:
+        list(pool.map(build, makers))
+
+
+def prepared(maker: str, given: dict[str, Any], **counts: int) -> Any:
+    """Return a call of cuda.compute's object form, its storage allocated before.
+
+    `counts` are how many elements or segments there are, where a call says it.
+    """
+    module = peer("cuda.compute")
+    if isinstance(module, str):
+        return module
+    torch = timing.torch()
+    made = getattr(module, maker)(**given)
+    call = partial(made, **given, **counts, stream=CurrentStream())
+    space = torch.empty(max(int(call(temp_storage=None)), 1), dtype=torch.uint8, device="cuda")
+    return lambda: call(temp_storage=space)
+
+
 class CurrentStream:
     """torch's current stream, for cuda.compute, which takes an object with this method."""
 
@@ -81,7 +124,7 @@ class Work:
 
     `arrays` makes a set of arrays, `wanted` gives pieces of an output as they should be from the
     inputs, `makers` are the contenders' own forms: each gets a set and returns the call, or a text
-    that says why there is none.
+    that says why there is none. A graph has so many `launches`; 0 for what their bytes suggest.
     """
 
     name: str
@@ -96,6 +139,7 @@ class Work:
     goals: tuple[Goal, ...] = ()
     sets: int = 1
     skipped: dict[str, str] = field(default_factory=dict)
+    launches: int = 0
 
     def case(self) -> Case:
         """Make the arrays and the graphs of all contenders."""
@@ -108,7 +152,7 @@ def case_of(work: Work) -> Case:
     Raises KernelmillError where kernelmill does not do it.
     """
     sets = [work.arrays() for _ in range(work.sets)]
-    launches = timing.launches_of(work.bytes)
+    launches = work.launches or timing.launches_of(work.bytes)
     found: list[Contender] = []
     skipped = dict(work.skipped)
     for name, make in work.makers.items():
@@ -148,11 +192,17 @@ def _contender(
     sets: Sequence[timing.Arrays],
     launches: int,
 ) -> Contender | str:
-    """Return a contender, or why there is none; what fails in kernelmill is raised."""
+    """Return a contender, or why there is none; what fails in kernelmill is raised.
+
+    A maker may return two calls: what is timed, and what also puts the result where it belongs.
+    """
     try:
         calls = [make(arrays) for arrays in sets]
         if isinstance(calls[0], str):
             return calls[0]
+        if isinstance(calls[0], tuple):
+            timed = timing.device_contender(name, [c[0] for c in calls], launches)
+            return replace(timed, run=calls[0][1])
         return timing.device_contender(name, calls, launches)
     except (*FAILURES, KernelmillError) as error:
         if name in {OURS, BUILT_IN}:

@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import cuda_timing as timing
 import kernelmill as km
-from cuda_peers import FAILURES, CurrentStream, Work, case_of, cupy_view, on_cupy, peer
+from cuda_peers import (
+    FAILURES,
+    Work,
+    built_beside,
+    case_of,
+    cupy_view,
+    on_cupy,
+    peer,
+    prepared,
+)
 from harness import FASTEST, OURS, Contender, Goal
 
 if TYPE_CHECKING:
@@ -27,6 +36,10 @@ _SELECT, _PARTITION, _THREE = "x[x > half]", "x[p], x[~p]", "three parts"
 _KEYS, _RUNS = "unique by key", "run lengths"
 _DTYPES: Final = ("float32", "int64", "float16", "uint8")
 _HALF, _HIGH, _LOW = 0.5, 0.7, 0.3
+# More than any value.
+_MORE: Final = 2.0
+# Elements of calls that are made so that they are compiled.
+_FEW: Final = 64
 # Elements of a run of equal keys.
 _RUN: Final = 4
 _WAITS: Final = {"torch": "torch, with the host", "CuPy": "CuPy, with the host"}
@@ -43,6 +56,7 @@ class Later:
 
 def cases(budget: Budget) -> Iterator[Later]:
     """Yield the cases of the family."""
+    built_beside([*(partial(_peers_select, dtype) for dtype in _DTYPES), _peers_three, _peers_keys])
     for elements in timing.sizes(budget):
         for dtype in _DTYPES:
             yield Later(_SELECT, dtype, partial(_select, dtype, elements))
@@ -86,24 +100,27 @@ def _with_the_host(case: Case, elements: int, calls: dict[str, Callable[[], Any]
     return replace(case, contenders=tuple(found), skipped=skipped)
 
 
-def _prepared(maker: str, given: dict[str, Any], elements: int) -> Any:
-    """Return a call of cuda.compute's object form, its storage allocated before."""
-    module = peer("cuda.compute")
-    if isinstance(module, str):
-        return module
-    torch = timing.torch()
-    made = getattr(module, maker)(**given)
-    call = partial(made, **given, num_items=elements, stream=CurrentStream())
-    space = torch.empty(max(int(call(temp_storage=None)), 1), dtype=torch.uint8, device="cuda")
-    return lambda: call(temp_storage=space)
-
-
 # ----------------------------------------------------------------------------- selections
+
+
+def _limit(dtype: str) -> float:
+    return _HALF if dtype.startswith("float") else 0
+
+
+def _their_select(x: Any, limit: float, count: Any, arrays: timing.Arrays) -> Any:
+    (out,) = arrays.outputs
+    given = {"d_in": x, "d_out": out, "d_num_selected_out": count, "cond": lambda v: v > limit}
+    return prepared("make_select", given, num_items=x.numel())
+
+
+def _peers_select(dtype: str) -> Any:
+    x = _values(dtype, _FEW)
+    return _their_select(x, _limit(dtype), _count(), timing.Arrays((), (x.clone(),)))
 
 
 def _select(dtype: str, elements: int) -> Case:
     x = _values(dtype, elements)
-    limit = _HALF if dtype.startswith("float") else 0
+    limit = _limit(dtype)
     wanted, count = x[x > limit], _count()
 
     def ours(arrays: timing.Arrays) -> Any:
@@ -111,11 +128,7 @@ def _select(dtype: str, elements: int) -> Case:
         plan = km.select.plan(x, lambda v: v > limit, out=(out, count))  # type: ignore[attr-defined]
         return lambda: plan(x, out=(out, count))
 
-    def theirs(arrays: timing.Arrays) -> Any:
-        (out,) = arrays.outputs
-        given = {"d_in": x, "d_out": out, "d_num_selected_out": count, "cond": lambda v: v > limit}
-        return _prepared("make_select", given, elements)
-
+    theirs = partial(_their_select, x, limit, count)
     work = _work(_SELECT, dtype, elements, wanted, {OURS: ours, "cuda.compute": theirs}, 1.8)
     work = replace(work, bytes=(elements + wanted.numel()) * x.element_size())
     calls: dict[str, Callable[[], Any]] = {"torch": lambda: x[x > limit]}
@@ -157,9 +170,33 @@ def _partition(elements: int) -> Case:
         plan = km.partition.plan(x, lambda v: v > _HALF, out=out)  # type: ignore[attr-defined]
         return lambda: plan(x, out=out)
 
-    work = _work(_PARTITION, "float32", elements, wanted, {OURS: ours})
+    def theirs(arrays: timing.Arrays) -> Any:
+        """By three parts, of which one is of none: it has no other partition."""
+        return _their_three(x, (*arrays.outputs, rest[:1].clone(), rest), _count(2), _HALF, _MORE)
+
+    makers = {OURS: ours, "cuda.compute": theirs}
+    work = _work(_PARTITION, "float32", elements, wanted, makers, 1.6)
     case = case_of(replace(work, bytes=8 * elements))
     return _with_the_host(case, elements, {"torch": lambda: (x[x > _HALF], x[x <= _HALF])})
+
+
+def _their_three(x: Any, parts: tuple[Any, Any, Any], counts: Any, high: float, low: float) -> Any:
+    given = {
+        "d_in": x,
+        "d_first_part_out": parts[0],
+        "d_second_part_out": parts[1],
+        "d_unselected_out": parts[2],
+        "d_num_selected_out": counts,
+        "select_first_part_op": lambda v: v > high,
+        "select_second_part_op": lambda v: v > low,
+    }
+    return prepared("make_three_way_partition", given, num_items=x.numel())
+
+
+def _peers_three() -> None:
+    x = _values("float32", _FEW)
+    for high, low in ((_HIGH, _LOW), (_HALF, _MORE)):
+        _their_three(x, (x.clone(), x.clone(), x.clone()), _count(2), high, low)
 
 
 def _three(elements: int) -> Case:
@@ -173,17 +210,7 @@ def _three(elements: int) -> Case:
         return lambda: plan(x, out=out)
 
     def theirs(arrays: timing.Arrays) -> Any:
-        (out,) = arrays.outputs
-        given = {
-            "d_in": x,
-            "d_first_part_out": out,
-            "d_second_part_out": middle,
-            "d_unselected_out": rest,
-            "d_num_selected_out": counts,
-            "select_first_part_op": lambda v: v > _HIGH,
-            "select_second_part_op": lambda v: v > _LOW,
-        }
-        return _prepared("make_three_way_partition", given, elements)
+        return _their_three(x, (*arrays.outputs, middle, rest), counts, _HIGH, _LOW)
 
     makers = {OURS: ours, "cuda.compute": theirs}
     work = _work(_THREE, "float32", elements, wanted, makers, 1.6)
@@ -198,6 +225,27 @@ def _runs_of(elements: int) -> Any:
     return torch.div(torch.arange(elements, device="cuda"), _RUN, rounding_mode="floor").int()
 
 
+def _their_keys(keys: Any, items: Any, found: Any, count: Any, arrays: timing.Arrays) -> Any:
+    module = peer("cuda.compute")
+    if isinstance(module, str):
+        return module
+    given = {
+        "d_in_keys": keys,
+        "d_in_items": items,
+        "d_out_keys": found,
+        "d_out_items": arrays.outputs[0],
+        "d_out_num_selected": count,
+        "op": module.OpKind.EQUAL_TO,
+    }
+    return prepared("make_unique_by_key", given, num_items=keys.numel())
+
+
+def _peers_keys() -> Any:
+    keys = _runs_of(_FEW)
+    arrays = timing.Arrays((), (keys.clone(),))
+    return _their_keys(keys, keys.clone(), keys.clone(), _count(), arrays)
+
+
 def _by_key(elements: int) -> Case:
     keys = _runs_of(elements)
     items = timing.filled(elements, "int32")
@@ -208,20 +256,7 @@ def _by_key(elements: int) -> Case:
         plan = km.unique_by_key.plan(keys, items, out=out)  # type: ignore[attr-defined]
         return lambda: plan(keys, items, out=out)
 
-    def theirs(arrays: timing.Arrays) -> Any:
-        module = peer("cuda.compute")
-        if isinstance(module, str):
-            return module
-        given = {
-            "d_in_keys": keys,
-            "d_in_items": items,
-            "d_out_keys": found,
-            "d_out_items": arrays.outputs[0],
-            "d_out_num_selected": count,
-            "op": module.OpKind.EQUAL_TO,
-        }
-        return _prepared("make_unique_by_key", given, elements)
-
+    theirs = partial(_their_keys, keys, items, found, count)
     makers = {OURS: ours, "cuda.compute": theirs}
     work = _work(_KEYS, "int32", elements, wanted, makers, 2.5)
     return case_of(replace(work, bytes=8 * elements + 8 * wanted.numel()))
