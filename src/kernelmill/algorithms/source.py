@@ -71,10 +71,10 @@ def access(
 # The loops of a text: one for all shapes on the host; on a device one dimension, several, or tiles
 # of two of them where an input is turned.
 Loop: TypeAlias = Literal["any", "flat", "nested", "tiled"]
-# Elements on each side of a tile, and the most bytes of all tiles of a block.
-_SIDES: Final = (64, 32, 16)
+# Elements on each side of a tile, with the most bytes of one; the most bytes of all tiles of a
+# block.
+_SIDES: Final = ((128, 1), (64, 8), (32, 16), (16, 32))
 _TILES: Final = 40 << 10
-_TILE_BYTES: Final = 512
 
 
 def loop_for(target: Target, rank: int, inputs: Sequence[tuple[Type, Access]] = ()) -> Loop:
@@ -89,9 +89,9 @@ def loop_for(target: Target, rank: int, inputs: Sequence[tuple[Type, Access]] = 
 def tile_side(inputs: Sequence[tuple[Type, Access]]) -> int:
     """Return how many elements a tile has on each side; 0 where not even the smallest fits."""
     turned = [_itemsize(t) for t, pattern in inputs if pattern == "transposed"]
-    for side in _SIDES:
+    for side, most in _SIDES:
         room = sum(side * (side + 4) * size for size in turned)
-        if room <= _TILES and side * max(turned) <= _TILE_BYTES:
+        if room <= _TILES and max(turned) <= most:
             return side
     return 0
 

@@ -5,7 +5,7 @@
 
 namespace km {
 
-constexpr int tile_threads = 256;
+constexpr int tile_threads = 256;  // a multiple of a tile's side
 
 // The record of a launch that says itself how many blocks there are; no scratch memory is used.
 template <int Operands, int Bytes>
@@ -77,11 +77,14 @@ struct tiles<transform<Op, in<I...>, out<O...>, Captured, Bytes, V, U>, Side> {
       const i64 stride = c.strides[K][(int)c.ndim - 1], far = step * stride;
       const char* from = t.at[K] + row * A::size + first * stride;
       if (t.columns == Side) {
-        T some[Side / step];
-        KM_UNROLL_ALL
-        for (int j = 0; j < Side / step; j++, from += far) some[j] = element<T>::load(from);
-        KM_UNROLL_ALL
-        for (int j = 0; j < Side / step; j++) to[j * step * pitch(A::size)] = some[j];
+        constexpr int count = Side / step < 16 ? Side / step : 16;
+        _Pragma("unroll 1") for (int done = 0; done < Side / step; done += count, to += count * step * pitch(A::size)) {
+          T some[count];
+          KM_UNROLL_ALL
+          for (int j = 0; j < count; j++, from += far) some[j] = element<T>::load(from);
+          KM_UNROLL_ALL
+          for (int j = 0; j < count; j++) to[j * step * pitch(A::size)] = some[j];
+        }
       } else {
         _Pragma("unroll 1") for (int column = first; column < t.columns; column += step, from += far) {
           *to = element<T>::load(from);
@@ -140,8 +143,12 @@ struct tiles<transform<Op, in<I...>, out<O...>, Captured, Bytes, V, U>, Side> {
       if (turned[k]) found = found == 0 || found == size[k] ? size[k] : 4;
     return found == 1 || found == 2 ? 4 / found : 1;
   }
-  static constexpr int P = packed(), words = Side / P;
+  // Words in a column; columns that the block fills at once; stripes of P rows that a thread has at a time, four rows of them.
+  static constexpr int P = packed(), words = Side / P, apart = tile_threads / words, stripes = P < 4 ? 4 / P : 1;
+  template <class T> using patch = batch<batch<T, P>, stripes * P>;
 
+  // Where a word of a column is: its number mixes the places, so that neither way through the tile meets in a bank.
+  static KM_INL int word_at(int column, int word) { return column * words + (word ^ (column / P % smaller(words, 32))); }
   // Whether what moves along rows can be taken P elements at a time, and turned inputs as words.
   template <class A>
   static KM_INL bool fits(const call& c, const char* at, int k) {
@@ -153,91 +160,102 @@ struct tiles<transform<Op, in<I...>, out<O...>, Captured, Bytes, V, U>, Side> {
   template <class A, int K>
   static KM_INL void fill_words(const call& c, const tile& t, char* room) {
     if constexpr (A::pattern == transposed) {
-      constexpr int apart = tile_threads / words, count = Side / apart, pitch_words = pitch(A::size) * A::size / 4;
+      constexpr int count = Side / apart, some = count < 16 ? count : 16;
       const int word = (int)threadIdx.x % words, first = (int)threadIdx.x / words;
-      const i64 stride = c.strides[K][(int)c.ndim - 1];
-      const char* from = t.at[K] + word * 4 + first * stride;
-      u32* to = (u32*)(room + room_at(K)) + first * pitch_words + word;
-      u32 some[count];
-      KM_UNROLL_ALL
-      for (int j = 0; j < count; j++, from += apart * stride) some[j] = *(const u32*)from;
-      KM_UNROLL_ALL
-      for (int j = 0; j < count; j++) to[j * apart * pitch_words] = some[j];
-    }
-  }
-  // The P words of P rows that a thread turns; other operands have none.
-  template <class A, int K>
-  static KM_INL batch<u32, P> columns_of(const char* room, int column, int rows) {
-    batch<u32, P> found = {};
-    if constexpr (A::pattern == transposed) {
-      const u32* from = (const u32*)(room + room_at(K)) + column * (pitch(A::size) * A::size / 4) + rows;
-      KM_UNROLL_ALL
-      for (int p = 0; p < P; p++) found.item[p] = from[p * (pitch(A::size) * A::size / 4)];
-    }
-    return found;
-  }
-  template <class A, int K>
-  static KM_INL batch<typename A::type, P> row_of(const call& c, const char* at, const batch<u32, P>& turned, int row) {
-    typedef typename A::type T;
-    batch<T, P> taken;
-    if constexpr (A::pattern == transposed) {
-      if constexpr (A::size * P == 4) {
+      const i64 far = apart * c.strides[K][(int)c.ndim - 1];
+      const char* from = t.at[K] + word * 4 + first * c.strides[K][(int)c.ndim - 1];
+      u32* to = (u32*)(room + room_at(K));
+      if (word >= t.rows / P) return;
+      _Pragma("unroll 1") for (int column = first; column < t.columns; column += some * apart, from += some * far) {
+        u32 seen[some];
         KM_UNROLL_ALL
-        for (int p = 0; p < P; p++)
-          taken.item[p] = widened(T(), bit_cast<batch<typename stored<T>::type, P>>(turned.item[p]).item[row]);
+        for (int j = 0; j < some; j++)
+          if (column + j * apart < t.columns) seen[j] = *(const u32*)(from + j * far);
+        KM_UNROLL_ALL
+        for (int j = 0; j < some; j++)
+          if (column + j * apart < t.columns) to[word_at(column + j * apart, word)] = seen[j];
       }
-    } else if constexpr (A::pattern == contiguous) {
-      load_packets<T, P>(at, taken.item);
-    } else {
+    }
+  }
+  // What a thread has of an operand: rows of P elements, P of a stripe, of stripes that are `apart`; beyond the last one, that
+  // one again.
+  template <class A, int K>
+  static KM_INL patch<typename A::type> patch_of(const call& c, const tile& t, const char* room, int column, int stripe) {
+    typedef typename A::type T;
+    const int last = (int)c.ndim - 1;
+    patch<T> taken;
+    KM_UNROLL_ALL
+    for (int s = 0; s < stripes; s++) {
+      const int here = smaller(stripe + s * apart, t.rows / P - 1);
+      batch<T, P>* rows = taken.item + s * P;
+      if constexpr (A::pattern == transposed) {
+        KM_UNROLL_ALL
+        for (int p = 0; p < P; p++) {
+          const u32 word = ((const u32*)(room + room_at(K)))[word_at(column, here) + p * words];
+          const auto turned = bit_cast<batch<typename stored<T>::type, P>>(word);
+          KM_UNROLL_ALL
+          for (int r = 0; r < P; r++) rows[r].item[p] = widened(T(), turned.item[r]);
+        }
+        continue;
+      }
+      const char* at = t.at[K] + column * c.strides[K][last] + here * P * c.strides[K][last - 1];
       KM_UNROLL_ALL
-      for (int p = 0; p < P; p++)
-        taken.item[p] = A::pattern == by_value ? element<T>::load(c.captures + run_type::value_at(K))
-                                               : A::access::load(at + p * c.strides[K][(int)c.ndim - 1]);
+      for (int r = 0; r < P; r++, at += c.strides[K][last - 1]) {
+        if constexpr (A::pattern == contiguous) {
+          load_packets<T, P>(at, rows[r].item);
+        } else {
+          KM_UNROLL_ALL
+          for (int p = 0; p < P; p++)
+            rows[r].item[p] = A::pattern == by_value ? element<T>::load(c.captures + run_type::value_at(K))
+                                                     : A::access::load(at + p * c.strides[K][last]);
+        }
+      }
     }
     return taken;
   }
   template <class A, int K>
-  static KM_INL void put_row(const call& c, char* at, const batch<typename A::type, P>& made) {
+  static KM_INL void put_row(const call& c, const tile& t, int row, int column, const batch<typename A::type, P>& made) {
+    const int last = (int)c.ndim - 1;
+    char* at = t.at[K] + row * c.strides[K][last - 1] + column * c.strides[K][last];
     if constexpr (A::pattern == contiguous) {
       store_packets<typename A::type, P>(at, made.item);
     } else {
       KM_UNROLL_ALL
-      for (int p = 0; p < P; p++) A::access::store(at + p * c.strides[K][(int)c.ndim - 1], made.item[p]);
+      for (int p = 0; p < P; p++) A::access::store(at + p * c.strides[K][last], made.item[p]);
     }
   }
-  template <int... K, int... J, class... Turned>
-  static KM_INL void turn(const call& c, const Op& op, char* (&at)[operands], int row, indices<K...>, indices<J...> each,
-                          const Turned&... turned) {
-    run_type::template apply_and_put<P>(
-        op, [&](const batch<typename O::type, P>&... made) { (put_row<O, inputs + J>(c, at[inputs + J], made), ...); }, each,
-        batch<typename O::type, P>()..., row_of<I, K>(c, at[K], turned, row)...);
+  template <int... J, class... Patches>
+  static KM_INL void turn(const call& c, const Op& op, const tile& t, int column, int stripe, indices<J...> each,
+                          const Patches&... taken) {
+    KM_UNROLL_ALL
+    for (int s = 0; s < stripes; s++) {
+      const int first = (stripe + s * apart) * P;
+      if (s > 0 && first >= t.rows) break;
+      KM_UNROLL_ALL
+      for (int r = 0; r < P; r++) {
+        run_type::template apply_and_put<P>(
+            op,
+            [&](const batch<typename O::type, P>&... made) {
+              (put_row<O, inputs + J>(c, t, first + r, column, made), ...);
+            },
+            each, batch<typename O::type, P>()..., taken.item[s * P + r]...);
+      }
+    }
   }
   template <int... K>
-  static KM_INL void work_words(const call& c, const Op& op, const tile& t, char* room, indices<K...> each) {
+  static KM_INL void work_words(const call& c, const Op& op, const tile& t, char* room, indices<K...>) {
     (fill_words<I, K>(c, t, room), ...);
     block_barrier();
-    const int column = (int)threadIdx.x % words * P, last = (int)c.ndim - 1;
-    _Pragma("unroll 1") for (int rows = (int)threadIdx.x / words; rows < words; rows += tile_threads / words) {
-      char* at[operands];
-      KM_UNROLL_ALL
-      for (int k = 0; k < operands; k++)
-        at[k] = t.at[k] + rows * P * c.strides[k][last - 1] + column * c.strides[k][last];
-      turn_all(c, op, at, each, columns_of<I, K>(room, column, rows)...);
+    const int column = (int)threadIdx.x % words * P;
+    if (column < t.columns) {
+      _Pragma("unroll 1") for (int stripe = (int)threadIdx.x / words; stripe < t.rows / P; stripe += stripes * apart)
+        turn(c, op, t, column, stripe, typename run_type::every_output(), patch_of<I, K>(c, t, room, column, stripe)...);
     }
     block_barrier();
-  }
-  template <int... K, class... Turned>
-  static KM_INL void turn_all(const call& c, const Op& op, char* (&at)[operands], indices<K...> each, const Turned&... turned) {
-    KM_UNROLL_ALL
-    for (int row = 0; row < P; row++) {
-      turn(c, op, at, row, each, typename run_type::every_output(), turned...);
-      KM_UNROLL_ALL
-      for (int k = 0; k < operands; k++) at[k] += c.strides[k][(int)c.ndim - 2];
-    }
   }
   template <int... K, int... J>
   static KM_INL bool all_fit(const call& c, const tile& t, indices<K...>, indices<J...>) {
-    return P > 1 && t.rows == Side && t.columns == Side && (fits<I>(c, t.at[K], K) && ...) &&
+    return t.rows % P == 0 && t.columns % P == 0 && (fits<I>(c, t.at[K], K) && ...) &&
            (fits<O>(c, t.at[inputs + J], inputs + J) && ...);
   }
 
