@@ -15,6 +15,7 @@ from kernelmill.errors import CompileError, PackageError
 from kernelmill.package.archs import Arch, gencode, loose_intersection, sorted_archs
 from kernelmill.package.cuda12 import _taken
 from kernelmill.package.elf import read_library
+from kernelmill.package.includes import closure_of, torch_includes
 from kernelmill.package.objects import Objects, Unit, _depends
 from kernelmill.package.stubs import stub
 from kernelmill.package.wheel import write_archive
@@ -85,6 +86,62 @@ def test_flags_of_nvcc_for_nvrtc():
     assert _taken(flags, own) == ["-std=c++17", "-DA=1", "-Icsrc", "--use_fast_math", "-lineinfo"]
     with pytest.raises(PackageError, match=r"cuda-flags '-rdc=true' is none that NVRTC takes"):
         _taken([], ["-rdc=true"])
+
+
+# ----------------------------------------------------------------------------- what is included
+
+
+@pytest.fixture
+def sources(tmp_path):
+    def write(**texts):
+        for name, text in texts.items():
+            (tmp_path / name.replace("_", ".", 1)).write_text(text)
+        return tmp_path
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("#include <torch/all.h>\n#include <vector>\n#include <ATen/ATen.h>\n", ["torch/all.h", "ATen/ATen.h"]),
+        ("// #include <torch/all.h>\n/* \n#include <ATen/ATen.h>\n*/\n", []),
+        ("#ifdef X\n#include <torch/all.h>\n#endif\n#include <c10/a.h>\n", ["c10/a.h"]),
+        ("#define AT_X\n#include <torch/all.h>\n", []),
+        ("#define MINE 1\n#include <torch/all.h>\n", ["torch/all.h"]),
+        ("#define restrict\n#include <torch/all.h>\n", []),
+        ("#undef NDEBUG\n#include <torch/all.h>\n", []),
+        ("#if X\n#define TORCH_ASSERT_NO_OPERATORS\n#endif\n#include <torch/all.h>\n", []),
+        ('#include "a.h"\n#include <c10/b.h>\n', ["torch/library.h", "c10/b.h"]),
+        ('#include <c10/b.h>\n#include "b.h"\n#include <c10/c.h>\n', ["c10/b.h"]),
+        ('#if X\n#include "b.h"\n#endif\n#include <c10/c.h>\n', []),
+        ('#include "absent.h"\n#include <c10/c.h>\n', ["c10/c.h"]),
+    ],
+)  # fmt: skip
+def test_headers_of_torch_that_can_be_compiled_before(sources, text, found):
+    root = sources(
+        x_cpp=text,
+        a_h="#ifndef A_H\n#define A_H\n#include <torch/library.h>\n#endif\n",
+        b_h="#pragma once\n#define _GLIBCXX_DEBUG\n",
+    )
+    assert list(torch_includes(root / "x.cpp", [])) == found
+
+
+def test_what_a_source_may_include(sources, tmp_path):
+    root = sources(
+        x_cu='#include "a.h"\n#if X\n#include <torch/all.h>\n#endif\nint y = CUDA_KERNEL;\n',
+        a_h='#include "a.h"\n#include <vector>\nint z;\n',
+        m_cpp="#include HEADER\n",
+    )
+    found = closure_of(root / "x.cu", [])
+    assert found.outside == {"torch/all.h", "vector"}
+    assert {"CUDA_KERNEL", "z"} <= found.words
+    torch = tmp_path / "framework"
+    (torch / "torch").mkdir(parents=True)
+    assert not found.reads([torch])
+    (torch / "torch/all.h").write_text("")
+    assert found.reads([torch])
+    assert closure_of(root / "m.cpp", []).reads([])  # a macro may name anything
 
 
 # ----------------------------------------------------------------------------- stubs

@@ -178,12 +178,64 @@ def test_a_shell_with_an_older_torch(root):
     assert done.stdout
 
 
+ATEN = """
+#include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <torch/all.h>
+
+template <class T>
+__global__ void twice(const T* x, T* y, int64_t n) {
+  const int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x;
+  if (i < n) y[i] = x[i] + x[i];
+}
+
+void twice_out(torch::Tensor& y, const torch::Tensor& x) {
+  const at::cuda::OptionalCUDAGuard guard(device_of(x));
+  if (x.numel() == 0) return;
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, x.scalar_type(), "twice", [&] {
+    twice<scalar_t><<<(x.numel() + 255) / 256, 256, 0, at::cuda::getCurrentCUDAStream()>>>(
+        x.const_data_ptr<scalar_t>(), y.mutable_data_ptr<scalar_t>(), x.numel());
+  });
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+"""
+BINDING = """
+#include <torch/all.h>
+#include <torch/library.h>
+#include "registration.h"
+
+void twice_out(torch::Tensor& y, const torch::Tensor& x);
+
+TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) {
+  ops.def("twice(Tensor! y, Tensor x) -> ()");
+  ops.impl("twice", torch::kCUDA, &twice_out);
+}
+REGISTER_EXTENSION(TORCH_EXTENSION_NAME)
+"""
+
+
+@pytest.mark.slow
+def test_device_code_with_atens_headers(tmp_path):
+    from kernelmill.package.check import check_variant
+    from kernelmill.package.system import here
+
+    root = kp.scaffolded(tmp_path / kp.NAME, "classic", ("cuda",))
+    (root / "csrc/img2gray.cu").write_text(ATEN)
+    (root / "torch-ext/binding.cpp").write_text(BINDING)
+    name = f"torch213-cxx11-cu130-{kp.MACHINE}"
+    kp.kernelmill("build", "--arch", "8.0", "--arch", "9.0", "--variant", name, cwd=root)
+    report = check_variant(root / "build" / name, here())
+    assert {finding.level for finding in report.findings} == {"note"}  # it was not loaded
+    assert report.facts["gpu code"].startswith("sm_80, sm_90")
+
+
 @pytest.mark.slow
 def test_cutlass_from_its_wheel(tmp_path):
     root = kp.scaffolded(tmp_path / kp.NAME, "torch", ("cuda",))
     toml = root / "build.toml"
     toml.write_text(
-        toml.read_text().replace('depends = ["torch"]', 'depends = ["torch", "cutlass_3_8"]')
+        toml.read_text().replace('depends = ["torch"]', 'depends = ["torch", "cutlass_4_0"]')
     )
     source = root / "csrc/img2gray.cu"
     source.write_text(
@@ -191,6 +243,8 @@ def test_cutlass_from_its_wheel(tmp_path):
         + source.read_text()
     )
     name = f"torch-stable-abi210-cu130-{kp.MACHINE}"
-    kp.kernelmill("build", "--arch", "8.0", "--variant", name, cwd=root)
+    done = kp.kernelmill("build", "--arch", "8.0", "--variant", name, cwd=root)
+    assert f"note: {name}: cutlass_4_0 is compiled with the headers of 4.2.0.0\n" in done.stderr
+    assert "nvidia-cutlass 4.2.0.0" in json.loads((root / "toolchain.lock").read_text())["headers"]
     (library,) = (root / "build" / name).glob("*.so")
     assert b"cutlass" in library.read_bytes()

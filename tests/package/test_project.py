@@ -90,9 +90,10 @@ def test_a_file_whose_name_looks_like_a_pattern_is_a_source(root):
 @pytest.mark.parametrize(
     ("text", "found"),
     [
+        (HEAD + kernel() + kernel("./a.cu", "l"), []),  # compiled once, for both
         (
-            HEAD + kernel() + kernel("./a.cu", "l"),
-            [("kernel.l.src", "'a.cu' stands in `kernel.k.src` too, so cuda would link it twice")],
+            HEAD.replace("torch-ext/binding.cpp", "a.cu") + kernel(),
+            [("kernel.k.src", "'a.cu' stands in `torch.src` too, so cuda would link it twice")],
         ),
         (
             HEAD + kernel('a.cu", "a.cu'),
@@ -114,6 +115,7 @@ def test_a_file_whose_name_looks_like_a_pattern_is_a_source(root):
         (HEAD + kernel(cuda_capabilities='["99999.0"]'), [("kernel.k.cuda-capabilities", "no chip has compute capability 99999.0")]),
         (HEAD + kernel(cuda_capabilities='["sm_90"]'), [("kernel.k.cuda-capabilities", "'sm_90' is no compute capability")]),
         (HEAD + kernel(cuda_capabilities='["8.0", "9.0a", "12.0+PTX"]'), []),
+        (HEAD + kernel(cuda_capabilities='["8.0", "11.8"]'), []),  # a chip that may come
         (HEAD + kernel(include='["nowhere", ".."]'), [
             ("kernel.k.include[0]", "'nowhere' is no directory of the project"),
             ("kernel.k.include[1]", "'..' lies out of the project"),

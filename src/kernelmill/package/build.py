@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from threading import Event
+from threading import Event, Lock
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -18,6 +18,7 @@ from kernelmill.cache.key import digest
 from kernelmill.cache.lock import Workspace, hold, sweep
 from kernelmill.config import get_config
 from kernelmill.errors import PackageError
+from kernelmill.package.archs import sorted_archs
 from kernelmill.package.artifact import Artifact, swap, write_artifact
 from kernelmill.package.commands import Cancelled, Commands
 from kernelmill.package.contents import contents_of, identifier_of
@@ -34,7 +35,7 @@ from kernelmill.package.wheels import build_cache
 from kernelmill.package.whole_file import replace_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from kernelmill.package.contents import Contents
     from kernelmill.package.matrix import Entry, Project
@@ -49,6 +50,7 @@ _T = TypeVar("_T")
 BUILD: Final = "build"
 OWN: Final = "build/.kernelmill"
 _WAIT: Final = 3600.0
+_MOST_VARIANTS: Final = 64
 _SCHEMA: Final = 1
 
 
@@ -105,14 +107,17 @@ class Built:
 
 @dataclass(slots=True)
 class _Run:
-    """What the variants of one call share."""
+    """What the variants of one call share: `flights` are the objects that are being made."""
 
     project: Project
     options: Options
     state: SourceState
     lock: ToolchainLock
     units: ThreadPoolExecutor
+    kept: Path
     cancel: Event = field(default_factory=Event)
+    flights: dict[str, Future[Compiled]] = field(default_factory=dict)
+    taking: Lock = field(default_factory=Lock)
     tell: Callable[[str, str], None] = lambda _variant, _step: None
 
 
@@ -148,12 +153,21 @@ def build(
     See `docs/how-to/build-kernels.md`.
     """
     options = options or Options(jobs=get_config().threads())
+    sorted_archs(options.archs or ())  # refuses what is no capability, whatever is built
     state = source_state(project.root)
     for file, manifest in dict.fromkeys((entry.file, entry.manifest) for entry in entries):
         require_sound(project.root, manifest, file)
-    (project.root / OWN).mkdir(parents=True, exist_ok=True)
-    with ThreadPoolExecutor(options.jobs) as units, ThreadPoolExecutor(options.jobs) as pool:
-        shared = _Run(project, options, state, ToolchainLock.read(project.root), units)
+    own = project.root / OWN
+    own.mkdir(parents=True, exist_ok=True)
+    sweep(own, ".cache-")
+    with (
+        Workspace(own, ".cache-") as cache,
+        ThreadPoolExecutor(options.jobs) as units,
+        # All variants wait at once for objects, so that a processor never waits for a variant.
+        ThreadPoolExecutor(_MOST_VARIANTS) as pool,
+    ):
+        kept = build_cache() if options.use_cache else cache.path
+        shared = _Run(project, options, state, ToolchainLock.read(project.root), units, kept)
         if tell is not None:
             shared.tell = tell
         # Those that take longest begin first.
@@ -266,24 +280,45 @@ class _Maker:
             bytes=sum(f.stat().st_size for f in self.place.rglob("*") if f.is_file()),
             log=log,
             drift=drift,
-            warnings="".join(one.log for one in own if one.how == "compiled"),
+            warnings="".join(self._said(recipe, own)),
         )
+
+    def _said(self, recipe: Recipe | None, own: Sequence[Compiled]) -> Iterator[str]:
+        """Yield what stands in for something else, and what compilers said."""
+        logs = [one.log for one in own if one.how == "compiled"]
+        for note in recipe.notes if recipe and logs else ():
+            yield f"note: {self.name}: {note}\n"
+        yield from logs
 
     # ------------------------------------------------------------------------- objects
 
     def _objects(self, recipe: Recipe, commands: Commands) -> list[Compiled]:
         """Return the objects of all units, in order; they are compiled beside other variants'."""
         store = self._store(recipe, commands)
-        pool = self.shared.units
         units = [*recipe.units, *recipe.pins()]
-        futures = [pool.submit(self._compile, store, unit) for unit in units]
+        # Device code takes longest, and compiles on several processors by itself.
+        first = sorted(range(len(units)), key=lambda index: units[index].cuda is None)
+        futures = {index: self._submit(store, units[index]) for index in first}
         try:
-            return _collect(futures)
+            made = _collect([futures[index][0] for index in range(len(units))])
         finally:
-            for future in futures:
-                future.cancel()
             if store.stored:
                 store.trim(get_config().cache_size)
+        return [
+            one if futures[index][1] else replace(one, how="direct")
+            for index, one in enumerate(made)
+        ]
+
+    def _submit(self, store: Objects, unit: Unit) -> tuple[Future[Compiled], bool]:
+        """Return the future object, and whether it is made for this variant first."""
+        slot = store.slot(unit)
+        with self.shared.taking:
+            known = self.shared.flights.get(slot)
+            if known is not None:
+                return known, False
+            made = self.shared.units.submit(self._compile, store, unit)
+            self.shared.flights[slot] = made
+            return made, True
 
     def _compile(self, store: Objects, unit: Unit) -> Compiled:
         if self.shared.cancel.is_set():
@@ -294,17 +329,13 @@ class _Maker:
 
     def _store(self, recipe: Recipe, commands: Commands) -> Objects:
         return Objects(
-            root=self._kept / "objects",
+            root=self.shared.kept / "objects",
             project=self.root,
             names=recipe.names,
             identity=recipe.identity,
             compile_unit=commands.compile_unit,
             preprocess=commands.preprocess,
         )
-
-    @property
-    def _kept(self) -> Path:
-        return build_cache() if self.shared.options.use_cache else self.work / "cache"
 
     # ------------------------------------------------------------------------- the directory
 

@@ -108,4 +108,5 @@ def local_variant(path: Path, *, backend: str | None = None) -> Path:
 def _directories(base: Path) -> list[str]:
     if not base.is_dir():
         return []
-    return [entry.name for entry in base.iterdir() if entry.is_dir() and entry.name != "build"]
+    names = [entry.name for entry in base.iterdir() if entry.is_dir()]
+    return [name for name in names if name != "build" and not name.startswith(".")]

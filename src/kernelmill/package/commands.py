@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import itertools
 import shlex
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Final
@@ -19,7 +21,7 @@ from kernelmill.package.precompile import with_precompiled
 from kernelmill.toolchain.run import RunResult, clean_environment, run
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from kernelmill.package.objects import Unit
@@ -50,7 +52,7 @@ class Commands:
     cancel
         Set when the build is to end.
     precompiled
-        Whether torch's headers are compiled once for all bindings, and the result is read.
+        Whether the headers of torch that sources include are compiled once, and that is read.
     lines
         The log: each command with its time and its output.
     """
@@ -74,19 +76,30 @@ class Commands:
         Cancelled
             The build is to end.
         """
-        environment = clean_environment(SOURCE_DATE_EPOCH="0", TMPDIR=str(self.work))
-        try:
-            done = run(
-                words, timeout=_LIMIT, cwd=self.root, environment=environment, cancel=self.cancel
-            )
-        except OSError as error:
-            raise ToolchainError(f"{words[0]} cannot be run: {error.strerror}") from error
+        with self._temporary() as place:
+            settings = clean_environment(SOURCE_DATE_EPOCH="0", TMPDIR=place)
+            try:
+                done = run(
+                    words, timeout=_LIMIT, cwd=self.root, environment=settings, cancel=self.cancel
+                )
+            except OSError as error:
+                raise ToolchainError(f"{words[0]} cannot be run: {error.strerror}") from error
         self._note(done)
         if done.outcome == "cancelled":
             raise Cancelled
         if not done.ok:
             raise CompileError(f"{what} {_ending(done)}", log=_first_lines(done.output), hint=hint)
         return done
+
+    @contextmanager
+    def _temporary(self) -> Iterator[str]:
+        """Give a directory whose name nvcc can hand to a shell: it does not quote it there."""
+        own = str(self.work)
+        if shlex.quote(own) == own:
+            yield own
+            return
+        with tempfile.TemporaryDirectory(prefix="kernelmill-", dir="/tmp") as place:
+            yield place
 
     def _note(self, done: RunResult) -> None:
         text = f"[{done.seconds:7.2f} s] {shlex.join(done.command)}\n{done.output}"
@@ -104,7 +117,7 @@ class Commands:
         listing = ["-MD", "-MF", str(headers)]
         command = unit.command
         if self.precompiled and unit.cuda is None:
-            command = with_precompiled(command, self.run)
+            command = with_precompiled(unit, self.root, self.run)
         words = [*command, *threads, *listing, "-c", unit.source, "-o", str(out)]
         return self.run(words, what).output
 

@@ -150,7 +150,7 @@ def _sources(project: Project, recipe: Recipe | None, copies: dict[str, Path]) -
 def _compilers(recipe: Recipe) -> Iterable[Part]:
     host, cuda = recipe.host, recipe.cuda
     yield Part("application", host.kind, host.version, note=f"compiles for {host.target}")
-    for one in (recipe.binding.headers, *recipe.binding.more):
+    for one in recipe.headers:
         note = f"headers; the sha256 is of the tree of {one.wheel}"
         yield Part("library", one.project, one.version, one.tree, note)
     if cuda is None:

@@ -9,11 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from kernelmill.errors import ToolchainError
 from kernelmill.package.headers import cuda_library_headers, torch_headers, tvm_ffi_headers
 from kernelmill.package.manifest import TvmFfi
 from kernelmill.package.release import Release
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from kernelmill.package.headers import HeaderSet
     from kernelmill.package.manifest import Manifest
     from kernelmill.package.variant import Variant
@@ -67,8 +71,10 @@ def kind_of(variant: Variant) -> Kind:
     return kinds.get(variant.framework.name, "tvm-ffi")
 
 
-def binding_of(variant: Variant, manifest: Manifest) -> Binding:
+def binding_of(variant: Variant, manifest: Manifest, toolkit: Sequence[Path] = ()) -> Binding:
     """Return what a variant with machine code is compiled and linked with.
+
+    `toolkit` are the directories of CUDA's headers; what is there need not be fetched.
 
     Raises
     ------
@@ -104,15 +110,20 @@ def binding_of(variant: Variant, manifest: Manifest) -> Binding:
         sources=getattr(framework, "src", ()),
         flags=getattr(framework, "cxx_flags", ()),
         include=getattr(framework, "include", None) or (),
-        more=_more(kind, variant),
+        more=_more(kind, variant, toolkit),
     )
 
 
-def _more(kind: Kind, variant: Variant) -> tuple[HeaderSet, ...]:
+def _more(kind: Kind, variant: Variant, toolkit: Sequence[Path]) -> tuple[HeaderSet, ...]:
     version = variant.backend.version
     if kind != "classic" or variant.backend.name != "cuda" or version is None:
         return ()
-    return cuda_library_headers(version.major)
+    try:
+        return cuda_library_headers(version.major)
+    except ToolchainError:  # no network; a toolkit that was installed whole has them
+        if not any((folder / "cublas_v2.h").is_file() for folder in toolkit):
+            raise
+        return ()
 
 
 def _headers(kind: Kind, version: Release) -> HeaderSet:

@@ -240,10 +240,6 @@ def _from_3(table: Table, notes: list[str]) -> None:
     if not any(name in table for name in _FRAMEWORKS):
         table["torch-noarch"] = {}
         notes.append("no section says how the kernel is loaded: it is [torch-noarch]")
-    for name, kernel in table.get("kernel", {}).items():
-        for old in set(kernel.get("depends", [])) & _RENAMED.keys():
-            kernel["depends"] = [_RENAMED.get(text, text) for text in kernel["depends"]]
-            notes.append(f"`kernel.{name}` depends on {_RENAMED[old]}, which was {old}")
     for key in [k for k in general.get("python-depends", []) if k == _OF_CUDA]:
         general["python-depends"].remove(key)
         general.setdefault("cuda", {}).setdefault("python-depends", []).append(key)
@@ -252,9 +248,18 @@ def _from_3(table: Table, notes: list[str]) -> None:
         del general["python-depends"]
 
 
-def _from_4(table: Table, notes: list[str]) -> None:  # noqa: ARG001 - a step like the others
-    """Editions got a number."""
-    table["general"]["edition"] = 5
+def _from_4(table: Table, notes: list[str]) -> None:
+    """Editions got a number, names dashes, a library another name."""
+    general = table["general"]
+    general["edition"] = 5
+    name = general.get("name")
+    if isinstance(name, str) and re.fullmatch(r"[a-z][a-z0-9_-]*[a-z0-9]", name) and "_" in name:
+        general["name"] = name.replace("_", "-")
+        notes.append(f"names have dashes: {general['name']}; Python still imports {name}")
+    for key, kernel in table.get("kernel", {}).items():
+        for old in set(kernel.get("depends", [])) & _RENAMED.keys():
+            kernel["depends"] = [_RENAMED.get(text, text) for text in kernel["depends"]]
+            notes.append(f"`kernel.{key}` depends on {_RENAMED[old]}, which was {old}")
 
 
 _STEPS: Final[tuple[Callable[[Table, list[str]], None], ...]] = (_from_1, _from_2, _from_3, _from_4)
@@ -300,6 +305,16 @@ _HEADER: Final = re.compile(r"^[ \t]*\[[ \t]*general[ \t]*\][ \t]*(?:#.*)?\r?$",
 _NAME: Final = re.compile(r"^[ \t]*name[ \t]*=.*$", re.MULTILINE)
 
 
+def _renamed(text: str, start: int, before: Table, after: Table) -> str:
+    """Write another name in the place of the old one."""
+    line = _NAME.search(text, start)
+    if line is None or before.get("name") == after["name"]:
+        return text
+    quoted = rf"([\"'])({re.escape(str(before.get('name')))})\1"
+    changed = re.sub(quoted, lambda match: f"{match[1]}{after['name']}{match[1]}", line[0], count=1)
+    return text[: line.start()] + changed + text[line.end() :]
+
+
 def _edited(text: str, before: Table, after: Table) -> str | None:
     """Return the text with the new keys put in, None where that does not say the same."""
     if before == after:
@@ -307,6 +322,7 @@ def _edited(text: str, before: Table, after: Table) -> str | None:
     header = _HEADER.search(text)
     if header is None:
         return None
+    text = _renamed(text, header.end(), before["general"], after["general"])
     name = _NAME.search(text, header.end())
     at = name.end() if name else header.end()
     newline = "\r\n" if "\r\n" in text else "\n"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Compiled", "Objects", "Unit"]
 
-_SCHEMA: Final = 1
+_SCHEMA: Final = 2
 _ALTERNATIVES: Final = 8
 _HEAD: Final = re.compile(r"(?:\\.|[^:\\])+:", re.DOTALL)
 _WORD: Final = re.compile(r"(?:\\.|\$\$|[^\s\\])+")
@@ -41,7 +41,8 @@ class Unit:
     """One source and how it is compiled.
 
     `command` holds all words but `-c SOURCE -o OBJECT`; `source` is relative to the project. Device
-    code has `archs` and `cuda`; `device_flags` are the manifest's own for it.
+    code has `archs` and `cuda`; `device_flags` are the manifest's own for it. `toolkit` tells the
+    toolkits apart whose headers it may read.
     """
 
     source: str
@@ -49,6 +50,7 @@ class Unit:
     archs: tuple[Arch, ...] = ()
     cuda: Cuda | None = None
     device_flags: tuple[str, ...] = ()
+    toolkit: str = ""
 
     @property
     def by_nvrtc(self) -> bool:
@@ -104,6 +106,16 @@ class Objects:
         """Return where the object of that content lies."""
         return self.root / sha256[:2] / f"{sha256}.o"
 
+    def slot(self, unit: Unit) -> str:
+        """Return the digest of how a unit is compiled, whatever its source holds."""
+        return digest(
+            schema=_SCHEMA,
+            identity=self.identity,
+            toolkit=unit.toolkit,
+            words=self._normal(unit),
+            source=unit.source,
+        )
+
     def get(self, unit: Unit, work: Path) -> Compiled:
         """Return the object of a unit, from the store or from the compiler.
 
@@ -115,8 +127,7 @@ class Objects:
             The source cannot be read, or the store not be written.
         """
         start = time.monotonic()
-        words = self._normal(unit)
-        slot = digest(schema=_SCHEMA, identity=self.identity, words=words, source=unit.source)
+        slot = self.slot(unit)
         source = self._hash(unit.source)
         if source is None:
             raise CompileError(f"the source {unit.source} cannot be read")

@@ -1,7 +1,8 @@
-"""torch's headers, compiled once for all bindings with the same flags. For edits, not releases.
+"""torch's headers, compiled once for all sources that include the same. For edits, not releases.
 
 A precompiled header has hundreds of MB and takes as long to make as two bindings take without, so
-it pays from the third compilation on. Objects are the same with it and without.
+it pays from the third compilation on. Objects are the same with it and without: it holds what the
+source itself includes first, and nothing from where a macro stands that could change it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import shutil
 from typing import TYPE_CHECKING, Final
 
 from kernelmill.cache.key import digest
+from kernelmill.package.includes import torch_includes
 from kernelmill.package.wheels import build_cache, kept_tree
 from kernelmill.toolchain.memo import stamp
 
@@ -17,46 +19,54 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from kernelmill.package.objects import Unit
+
 __all__ = ["with_precompiled"]
 
 _KEPT: Final = 4
-# By a word of the command that tells the framework: what its bindings include.
-_HEADERS: Final = {
-    "/torch/csrc/api/include": ("torch/library.h", "ATen/ATen.h"),
-    "-DTORCH_TARGET_VERSION=": (
-        "torch/csrc/stable/library.h",
-        "torch/csrc/stable/ops.h",
-        "torch/csrc/stable/tensor.h",
-    ),
-}
 
 
 def with_precompiled(
-    command: tuple[str, ...], run: Callable[[Sequence[str], str], object]
+    unit: Unit, root: Path, run: Callable[[Sequence[str], str], object]
 ) -> tuple[str, ...]:
-    """Return a command that reads precompiled headers, made with `run` where they are absent.
+    """Return a unit's command with precompiled headers, made with `run` where they are absent.
 
-    A command that compiles no binding of torch is returned as it is.
+    A command whose source includes nothing of torch is returned as it is; so is that of a source
+    which is no binding, the first time that its headers are asked for.
     """
-    headers = next((h for w, h in _HEADERS.items() if any(w in word for word in command)), None)
-    if headers is None or not any(word.startswith("-DTORCH_EXTENSION_NAME=") for word in command):
+    command = unit.command
+    folders = [root / w[2:] for w in command if w.startswith("-I") and not w.startswith("-I/")]
+    headers = torch_includes(root / unit.source, folders)
+    if not headers:
         return command
     base = _general(command)
     compiler = stamp(command[0])
 
     def make(place: Path) -> dict[str, object]:
-        header = place / "torch_binding.h"
+        header = place / "torch_headers.h"
         header.write_text("".join(f"#include <{name}>\n" for name in headers))
         words = [*base, "-x", "c++-header", str(header), "-o", f"{header}.gch"]
         run(words, "torch's headers were not compiled:")
         return {"headers": list(headers)}
 
     name = digest(command=base, headers=headers, compiler=compiler)[:24]
+    binding = any(word.startswith("-DTORCH_EXTENSION_NAME=") for word in command)
+    if not binding and not _wanted_before(name):
+        return command
     tree, _ = kept_tree("precompiled", name, make)
     _forget_oldest(tree.parent)
     at = next(i for i, word in enumerate(command) if word.startswith("-std="))
-    own = ("-Winvalid-pch", "-include", str(tree / "torch_binding.h"))
+    own = ("-Winvalid-pch", "-include", str(tree / "torch_headers.h"))
     return (*command[:at], *own, *command[at:])
+
+
+def _wanted_before(name: str) -> bool:
+    """Say whether these headers were asked for before, and note that they were now."""
+    note = build_cache() / "precompiled" / f"{name}.wanted"
+    known = note.exists()
+    note.parent.mkdir(parents=True, exist_ok=True)
+    note.touch()
+    return known
 
 
 def _general(command: Sequence[str]) -> list[str]:

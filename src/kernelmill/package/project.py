@@ -201,8 +201,13 @@ def _twice(manifest: Manifest) -> Iterator[Fault]:
         seen: dict[str, str] = {}
         for key, paths in _compiled_for(manifest, backend):
             for path in map(os.path.normpath, paths):
-                if path in seen:
-                    place = "twice there" if seen[path] == key else f"in `{seen[path]}` too"
+                before = seen.get(path, "")
+                # A source of several sections is compiled once, for all that they ask for.
+                joined = (
+                    before != key and key.startswith("kernel.") and before.startswith("kernel.")
+                )
+                if before and not joined:
+                    place = "twice there" if before == key else f"in `{before}` too"
                     yield Fault(key, f"{path!r} stands {place}, so {backend} would link it twice")
                 seen[path] = key
 
@@ -242,7 +247,8 @@ def _cuda(capabilities: Iterable[str] | None, key: str) -> Iterator[Fault]:
         except PackageError as error:
             yield Fault(key, error.message, error.hint)
             continue
-        if arch.base not in _CHIPS:
+        # A minor number that is not known yet fits nothing, or what it is above; no error.
+        if arch.major not in {major for major, _ in _CHIPS}:
             yield Fault(key, f"no chip has compute capability {text}", f"known are {known}")
 
 

@@ -73,6 +73,8 @@ def variant_for(project: Project) -> Path:
     PackageError
         Nothing is built, or nothing for this machine, or it is of another version.
     """
+    if not any((project.root / "build").glob("[!.]*/")):
+        raise PackageError(f"{project.name} is not built yet", hint="`kernelmill build` makes it")
     try:
         variant = local_variant(project.root / "build")
     except PackageError as error:

@@ -7,24 +7,28 @@ in the binary and in cache keys in its place.
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass
+import posixpath
+import shlex
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from kernelmill.cache.key import digest
 from kernelmill.errors import ManifestError, NotImplementedHere, ToolchainError
 from kernelmill.package.archs import Arch, gencode, loose_intersection, sorted_archs
-from kernelmill.package.cutlass import cutlass_includes
+from kernelmill.package.cutlass import cutlass_folders, cutlass_headers, stands_in
 from kernelmill.package.frameworks import binding_of, kind_of
+from kernelmill.package.includes import Closure, closure_of
 from kernelmill.package.nvcc import default_archs, find_cuda
 from kernelmill.package.objects import Unit
 from kernelmill.package.wheels import build_cache
 from kernelmill.toolchain.host import find_host_compiler
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from kernelmill.package.frameworks import Binding
+    from kernelmill.package.headers import HeaderSet
     from kernelmill.package.manifest import Kernel
     from kernelmill.package.matrix import Entry, Project
     from kernelmill.package.nvcc import Cuda
@@ -37,6 +41,12 @@ _HOST_SUFFIXES: Final = frozenset({".cpp", ".cc", ".cxx", ".c"})
 _DEVICE_SUFFIX: Final = ".cu"
 _HEADERS: Final = frozenset({".h", ".hpp", ".hh", ".hxx", ".cuh", ".inl", ".inc", ".ipp"})
 _NAME: Final = "TORCH_EXTENSION_NAME"
+_TVM_FFI_NAME: Final = "TVM_FFI_EXTENSION_NAME"
+# What tells a source how it is built; one that asks for nothing of it is the same in all variants.
+_ASKED: Final = frozenset({
+    _NAME, _TVM_FFI_NAME, "TORCH_TARGET_VERSION", "Py_LIMITED_API", "CPU_KERNEL", "CUDA_KERNEL",
+    "USE_CUDA", "ENABLE_FP8",
+})  # fmt: skip
 _OPTIMISED: Final = ("-O3", "-DNDEBUG")
 _HIDDEN: Final = ("-fPIC", "-fvisibility=hidden", "-fvisibility-inlines-hidden")
 
@@ -46,7 +56,8 @@ class Recipe:
     """What a variant with machine code is made from.
 
     `names` says what absolute directories are called; `archs` is all that device code is made for;
-    `identity` tells compilers and their data apart.
+    `identity` tells host compilers and their data apart; `headers` are all that are not the
+    project's; `notes` say where something stands in for what the manifest names.
     """
 
     entry: Entry
@@ -58,6 +69,8 @@ class Recipe:
     archs: tuple[Arch, ...]
     names: dict[str, str]
     identity: str
+    headers: tuple[HeaderSet, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def library(self) -> str:
@@ -111,10 +124,12 @@ def recipe_of(
     version = variant.backend.version
     cuda = find_cuda(version) if version else None
     host = _host(kind_of(variant) != "tvm-ffi", cuda)
-    binding = binding_of(variant, entry.manifest)
+    binding = binding_of(variant, entry.manifest, cuda.include if cuda else ())
     served = tuple(archs or (default_archs(version) if version else ()))
-    maker = _Maker(project.root, identifier, binding, host, cuda, served)
-    units = [*maker.units_of_binding(), *(u for k in kernels for u in maker.units_of(k))]
+    found = {kernel.depends: cutlass_headers(kernel.depends) for kernel in kernels}
+    cutlass = {depends: headers for depends, headers in found.items() if headers is not None}
+    maker = _Maker(project.root, identifier, binding, host, cuda, served, cutlass)
+    units = [*maker.units_of_binding(entry.manifest.framework_name), *maker.units_of(kernels)]
     if not units:
         raise ManifestError(f"{entry.file} names no source for {variant.backend.name}")
     return Recipe(
@@ -126,7 +141,9 @@ def recipe_of(
         units=tuple(units),
         archs=tuple(sorted({arch for unit in units for arch in unit.archs})),
         names=maker.names(),
-        identity=_identity(host, cuda),
+        identity=_identity(host),
+        headers=maker.headers(),
+        notes=tuple(filter(None, (stands_in(names, one) for names, one in cutlass.items()))),
     )
 
 
@@ -145,14 +162,26 @@ def _host(torch: bool, cuda: Cuda | None) -> HostCompiler:  # noqa: FBT001
     return host
 
 
-def _identity(host: HostCompiler, cuda: Cuda | None) -> str:
+def _identity(host: HostCompiler) -> str:
     data = [
         (path.name, path.read_bytes())
         for folder in ("pins", "pins/sys", "include", "nvrtc")
         for path in sorted((DATA / folder).iterdir())
         if path.is_file()
     ]
-    return digest(host=host.identity, cuda=cuda.identity if cuda else None, data=data)
+    return digest(host=host.identity, data=data)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reads:
+    """What a source may read that is not the project's: only that is in its command.
+
+    So a source that knows neither torch nor the module's name is compiled once for all variants.
+    """
+
+    name: bool = True
+    framework: bool = True
+    toolkit: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +194,12 @@ class _Maker:
     host: HostCompiler
     cuda: Cuda | None
     served: tuple[str, ...]
+    cutlass: Mapping[tuple[str, ...], HeaderSet]
+
+    def headers(self) -> tuple[HeaderSet, ...]:
+        """Return all sets of headers that are not the project's, each once."""
+        binding, others = self.binding, {one.version: one for one in self.cutlass.values()}
+        return (binding.headers, *binding.more, *(others[key] for key in sorted(others)))
 
     def names(self) -> dict[str, str]:
         """Return what absolute directories are called, inner ones before outer ones.
@@ -178,31 +213,60 @@ class _Maker:
                 continue
             base = toolkit.root.parent if toolkit.route == "nvrtc" else toolkit.root
             found[str(base)] = f"/cuda-{toolkit.release}"
+        for one in self.cutlass.values():
+            found[str(one.path)] = f"/{one.project}-{one.version}-{one.tree[:12]}"
         found[str(build_cache() / "headers")] = "/headers"
         found[str(DATA)] = "/kernelmill"
         found[str(self.root)] = "."
         return found
 
-    def units_of_binding(self) -> Iterable[Unit]:
+    def units_of_binding(self, framework: str) -> Iterable[Unit]:
         binding = self.binding
-        for source in self._sources(binding.sources, "torch-ext"):
+        for source in self._sources(binding.sources, framework):
             if PurePosixPath(source).suffix == _DEVICE_SUFFIX:
-                yield self._device(source, binding.include, (), binding.flags, None, named=True)
-            else:
-                yield self._host(source, binding.include, binding.flags, named=True)
-
-    def units_of(self, kernel: Kernel) -> Iterable[Unit]:
-        if not self._wanted(kernel):
-            return
-        named = self._mentions_name(kernel.src)
-        include = (*(kernel.include or ()), *cutlass_includes(kernel.depends))
-        for source in self._sources(kernel.src, f"kernel.{kernel.name}"):
-            if PurePosixPath(source).suffix == _DEVICE_SUFFIX:
+                archs = self._archs(source, None)
                 yield self._device(
-                    source, include, kernel.cuda_flags, (), kernel.cuda_capabilities, named=named
+                    source, binding.include, (), binding.flags, archs, reads=_Reads()
                 )
             else:
-                yield self._host(source, include, kernel.cxx_flags, named=named)
+                yield self._host(source, binding.include, binding.flags, reads=_Reads())
+
+    def units_of(self, kernels: Sequence[Kernel]) -> Iterable[Unit]:
+        """Yield the units of all sections; a source of several is compiled once for all."""
+        owners: dict[str, list[Kernel]] = {}
+        for kernel in filter(self._wanted, kernels):
+            for source in self._sources(kernel.src, f"kernel.{kernel.name}"):
+                owners.setdefault(source, []).append(kernel)
+        for source, own in owners.items():
+            yield self._unit_of(source, own)
+
+    def _unit_of(self, source: str, kernels: Sequence[Kernel]) -> Unit:
+        include = [folder for kernel in kernels for folder in kernel.include or ()]
+        reads = self._reads(source, include)
+        sets = [self.cutlass[k.depends] for k in kernels if k.depends in self.cutlass]
+        system = [folder for one in sets for folder in cutlass_folders(one)]
+        if PurePosixPath(source).suffix != _DEVICE_SUFFIX:
+            flags = _joined(kernel.cxx_flags for kernel in kernels)
+            return self._host(source, include, flags, reads=reads, system=system)
+        flags = _joined(kernel.cuda_flags for kernel in kernels)
+        every = {a for k in kernels for a in self._archs(source, k.cuda_capabilities)}
+        archs = tuple(sorted(a for a in every if a.ptx or replace(a, ptx=True) not in every))
+        return self._device(source, include, flags, (), archs, reads=reads, system=system)
+
+    def _reads(self, source: str, include: Sequence[str]) -> _Reads:
+        path, cuda = self.root / source, self.cuda
+        if not path.is_file():
+            return _Reads()
+        found = closure_of(path, [self.root / folder for folder in self._folders(include)])
+        name = not found.words.isdisjoint({_NAME, _TVM_FFI_NAME})
+        toolkit = cuda is not None and found.reads([*cuda.include, *cuda.system_include])
+        return _Reads(name, self._reads_framework(found), toolkit)
+
+    def _reads_framework(self, found: Closure) -> bool:
+        binding = self.binding
+        folders = [binding.headers.path / name for name in binding.includes]
+        folders += [one.include for one in binding.more]
+        return not found.words.isdisjoint(_ASKED) or found.reads(folders)
 
     def _wanted(self, kernel: Kernel) -> bool:
         if kernel.cuda_minver is None or self.cuda is None:
@@ -212,53 +276,65 @@ class _Maker:
 
     def _sources(self, names: Iterable[str], place: str) -> Iterable[str]:
         """Yield the sources to compile, sorted; headers are only looked at."""
-        for name in sorted(set(names)):
+        compiled = _HOST_SUFFIXES | ({_DEVICE_SUFFIX} if self.cuda is not None else set())
+        for name in sorted(set(map(posixpath.normpath, names))):
             suffix = PurePosixPath(name).suffix
-            if suffix in _HOST_SUFFIXES or (suffix == _DEVICE_SUFFIX and self.cuda is not None):
+            if suffix in compiled:
                 yield name
             elif suffix not in _HEADERS:
-                known = " ".join(sorted(_HOST_SUFFIXES | _HEADERS | {_DEVICE_SUFFIX}))
+                known = " ".join(sorted(compiled | _HEADERS))
                 raise ManifestError(
                     f"`{place}.src` names {name}; sources of this backend end in: {known}"
                 )
 
-    def _mentions_name(self, names: Iterable[str]) -> bool:
-        """Say whether a source uses the module's name; only then is it compiled anew with it."""
-        paths = (self.root / name for name in names)
-        return any(_NAME in p.read_text("utf-8", "replace") for p in paths if p.is_file())
-
     # ------------------------------------------------------------------------- flags
 
-    def _shared(self, include: Sequence[str], *, named: bool) -> list[str]:
+    def _folders(self, include: Sequence[str]) -> list[str]:
+        """Return the project's directories of headers."""
+        return [*(["csrc"] if (self.root / "csrc").is_dir() else []), *include]
+
+    def _shared(self, include: Sequence[str], reads: _Reads) -> list[str]:
         binding = self.binding
-        folders = [*(["csrc"] if (self.root / "csrc").is_dir() else []), *include]
+        names = [_NAME, *([_TVM_FFI_NAME] if binding.kind == "tvm-ffi" else [])]
         return [
-            *([f"-D{_NAME}={self.identifier}"] if named else []),
-            *binding.defines,
-            *(f"-I{folder}" for folder in dict.fromkeys(folders)),
+            *(f"-D{name}={self.identifier}" for name in names if reads.name),
+            *(binding.defines if reads.framework else ()),
+            *(f"-I{folder}" for folder in dict.fromkeys(self._folders(include))),
             f"-I{DATA / 'include'}",
         ]
 
-    def _system(self) -> list[str]:
+    def _system(self, reads: _Reads, more: Sequence[Path]) -> list[str]:
         """Return the directories of headers that are not the project's, pins first."""
-        headers = self.binding.headers
-        folders = [DATA / "pins", *(headers.path / name for name in self.binding.includes)]
-        folders += [one.include for one in self.binding.more]
-        return [word for folder in folders for word in ("-isystem", str(folder))]
+        binding, folders = self.binding, [DATA / "pins"]
+        if reads.framework:
+            folders += [binding.headers.path / name for name in binding.includes]
+            folders += [one.include for one in binding.more]
+        return [word for folder in (*folders, *more) for word in ("-isystem", str(folder))]
 
-    def _maps(self) -> list[str]:
+    def _maps(self, reads: _Reads) -> list[str]:
+        found = self.names()
+        if not reads.framework:
+            del found[str(self.binding.headers.path)]
+        if not reads.toolkit:
+            found = {path: name for path, name in found.items() if not name.startswith("/cuda-")}
         # The last one that fits counts, so outer directories come first.
-        return [f"-ffile-prefix-map={a}={b}" for a, b in reversed(self.names().items())]
+        return [f"-ffile-prefix-map={a}={b}" for a, b in reversed(found.items())]
 
     def _quiet(self) -> list[str]:
         # A symbol that is unique in the whole process would join two kernels' static variables.
         return ["-fno-gnu-unique"] if self.host.kind == "gcc" else []
 
     def _host(
-        self, source: str, include: Sequence[str], flags: Sequence[str], *, named: bool
+        self,
+        source: str,
+        include: Sequence[str],
+        flags: Sequence[str],
+        *,
+        reads: _Reads,
+        system: Sequence[Path] = (),
     ) -> Unit:
         cuda = self.cuda
-        toolkit = [*cuda.include, *cuda.system_include] if cuda else []
+        toolkit = [*cuda.include, *cuda.system_include] if cuda and reads.toolkit else []
         return Unit(
             source,
             (
@@ -267,14 +343,15 @@ class _Maker:
                 *_OPTIMISED,
                 *_HIDDEN,
                 *self._quiet(),
-                *self._shared(include, named=named),
-                *self._system(),
+                *self._shared(include, reads),
+                *self._system(reads, system),
                 *(word for folder in toolkit for word in ("-isystem", str(folder))),
                 "-include",
                 str(DATA / "pins" / "symbols.h"),
-                *self._maps(),
+                *self._maps(reads),
                 *flags,
             ),
+            toolkit=cuda.identity if cuda and reads.toolkit else "",
         )
 
     def _device(
@@ -283,19 +360,21 @@ class _Maker:
         include: Sequence[str],
         cuda_flags: Sequence[str],
         host_flags: Sequence[str],
-        capabilities: Sequence[str] | None,
+        archs: tuple[Arch, ...],
         *,
-        named: bool,
+        reads: _Reads,
+        system: Sequence[Path] = (),
     ) -> Unit:
         cuda = self.cuda
         assert cuda is not None
-        archs = self._archs(source, capabilities)
         standard = f"-std={self.binding.device_standard}"
-        shared = [standard, *_OPTIMISED, *self._shared(include, named=named), *self._system()]
-        hidden = ["-fPIC", "-fvisibility=hidden", *self._quiet(), *self._maps(), *host_flags]
+        shared = [standard, *_OPTIMISED, *self._shared(include, reads)]
+        shared += self._system(reads, system)
+        reads = replace(reads, toolkit=True)
+        hidden = ["-fPIC", "-fvisibility=hidden", *self._quiet(), *self._maps(reads), *host_flags]
         if cuda.route == "nvrtc":
             command = [*self.host.command, *shared, *hidden]
-            return Unit(source, tuple(command), archs, cuda, tuple(cuda_flags))
+            return Unit(source, tuple(command), archs, cuda, tuple(cuda_flags), cuda.identity)
         command = [
             str(cuda.nvcc),
             "-ccbin",
@@ -303,10 +382,10 @@ class _Maker:
             *shared,
             "--expt-relaxed-constexpr",
             *gencode(archs),
-            f"-Xcompiler={','.join(hidden)}",
+            f"-Xcompiler={','.join(map(_through_shell, hidden))}",
             *cuda_flags,
         ]
-        return Unit(source, tuple(command), archs, cuda)
+        return Unit(source, tuple(command), archs, cuda, toolkit=cuda.identity)
 
     def _archs(self, source: str, capabilities: Sequence[str] | None) -> tuple[Arch, ...]:
         if not capabilities:
@@ -318,6 +397,16 @@ class _Maker:
                 f"this build is for {', '.join(self.served)}, and none of them fits"
             )
         return made
+
+
+def _joined(flags: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the flags of several sections, those that are the same once."""
+    return tuple(flag for own in dict.fromkeys(flags) for flag in own)
+
+
+def _through_shell(word: str) -> str:
+    """Return a word that nvcc hands to a shell; a comma would divide it before."""
+    return shlex.quote(word).replace(",", "\\,")
 
 
 def machine() -> str:

@@ -47,11 +47,11 @@ class Drift:
 
 def facts_of(recipe: Recipe) -> Facts:
     """Return what a variant is compiled with, as it stands in the lock."""
-    sets = (recipe.binding.headers, *recipe.binding.more)
     facts: Facts = {
         "host-compiler": _host(recipe.host),
         "headers": {
-            f"{one.project} {one.version}": {"tree": one.tree, "read": one.read} for one in sets
+            f"{one.project} {one.version}": {"tree": one.tree, "read": one.read}
+            for one in recipe.headers
         },
     }
     cuda = recipe.cuda
