@@ -88,6 +88,28 @@ def test_flags_of_nvcc_for_nvrtc():
         _taken([], ["-rdc=true"])
 
 
+def test_both_halves_of_a_source_see_the_same_definitions(tmp_path):
+    from pathlib import Path
+
+    from kernelmill.package import cuda12
+    from kernelmill.package.nvcc import Cuda
+
+    tools = Cuda("13.0.88", tmp_path, (), (), "path", "nvcc", "")
+    cuda = Cuda("12.8.93", tmp_path, (), (), "wheels", "nvrtc", "", (), Path("x.so"), tools)
+    own = ["-DQ=1", "--use_fast_math", "-U__CUDA_NO_HALF_OPERATORS__", "-std=c++20"]
+    steps = cuda12.commands(
+        "a.cu", tmp_path, tmp_path / "a.o", cuda=cuda, host=["g++"], flags=["-std=c++17"],
+        device_flags=own, archs=sorted_archs(["8.0"]),
+    )  # fmt: skip
+    programs = [step.words for step in steps if step.words]
+    compiled = [words for words in programs if words[0] == "g++" or "nvrtc_child.py" in words[3]]
+    assert len(compiled) == 4
+    for words in compiled:
+        assert {"-DQ=1", "-U__CUDA_NO_HALF_OPERATORS__", "-std=c++20"} <= set(words)
+    (front,) = [words for words in programs if words[0].endswith("cudafe++")]
+    assert front[1] == "--c++20"
+
+
 # ----------------------------------------------------------------------------- what is included
 
 

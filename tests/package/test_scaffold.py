@@ -17,6 +17,7 @@ from kernelmill.errors import ManifestError, PackageError
 from kernelmill.package.manifest import read_manifest
 from kernelmill.package.project import require_sound
 from kernelmill.package.scaffold import FRAMEWORKS, plan, write
+from kernelmill.package.wheel import write_archive
 from kernelmill.toolchain import find_host_compiler
 
 BACKENDS = [("cpu",), ("cuda",), ("cpu", "cuda"), ("cpu", "rocm")]
@@ -155,8 +156,12 @@ def test_clean_removes_what_was_made_and_nothing_else(tmp_path):
     (root / "build" / "notes.txt").write_text("mine")
     (root / "CMakeLists.txt").write_text("# made by `kernelmill generate cmake`\n")
     (root / "setup.py").write_text("# mine\n")
+    (root / "compile_commands.json").write_text("[]")  # another build system's
+    (root / "dist").mkdir()
+    (root / "dist" / "other.whl").write_text("mine")
+    write_archive(root / "dist" / "ours.whl", {}, "img2gray", "1.0", tag="py3-none-any", facts=[])
     shown = invoke("clean", "--project", str(root), "--dry-run")
-    assert shown.stdout.count("would remove ") == 4
+    assert shown.stdout.count("would remove ") == 5
     assert variant.exists()
     done = invoke("clean", "--project", str(root))
     assert done.exit_code == 0
@@ -168,6 +173,9 @@ def test_clean_removes_what_was_made_and_nothing_else(tmp_path):
     (root / "build" / "notes.txt").unlink()
     (root / "build").rmdir()
     (root / "setup.py").unlink()
+    (root / "compile_commands.json").unlink()
+    (root / "dist" / "other.whl").unlink()
+    (root / "dist").rmdir()
     assert sorted(root.rglob("*")) == before
 
 

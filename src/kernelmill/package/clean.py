@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import zipfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -13,12 +14,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["FOLDER", "GENERATED", "Made", "made_files", "remove"]
+__all__ = ["COMMANDS", "FOLDER", "GENERATED", "GENERATOR", "Made", "made_files", "remove"]
 
 # The first line of every file that `kernelmill generate` writes holds this.
 GENERATED: Final = "made by `kernelmill generate"
 _GENERATED_NAMES: Final = ("CMakeLists.txt", "setup.py", "pyproject.toml")
 FOLDER: Final = "cmake-kernelmill"
+COMMANDS: Final = "compile_commands.json"
+# A line of every wheel that `kernelmill wheel` writes.
+GENERATOR: Final = "Generator: kernelmill"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +35,7 @@ class Made:
 
 def made_files(root: Path) -> tuple[Made, ...]:
     """Return what builds and generators left in a project, and what lies among it."""
-    return (*_built(root / "build"), *_generated(root))
+    return (*_built(root / "build"), *_wheels(root / "dist"), *_generated(root))
 
 
 def _built(build: Path) -> Iterator[Made]:
@@ -53,6 +57,18 @@ def _is_variant(name: str) -> bool:
     return False
 
 
+def _wheels(dist: Path) -> Iterator[Made]:
+    """Find the wheels that say that they were made here."""
+    for path in sorted(dist.glob("*.whl")):
+        try:
+            with zipfile.ZipFile(path) as archive:
+                texts = [archive.read(n) for n in archive.namelist() if n.endswith("/WHEEL")]
+        except (zipfile.BadZipFile, OSError):
+            continue
+        if any(GENERATOR.encode() in text for text in texts):
+            yield Made(path)
+
+
 def _generated(root: Path) -> Iterator[Made]:
     for name in _GENERATED_NAMES:
         path = root / name
@@ -61,9 +77,10 @@ def _generated(root: Path) -> Iterator[Made]:
         with path.open(encoding="utf-8", errors="replace") as file:
             if GENERATED in file.readline():
                 yield Made(path)
-    for name in (FOLDER, "compile_commands.json"):
-        if (root / name).exists():
-            yield Made(root / name)
+    if (root / FOLDER).exists():
+        yield Made(root / FOLDER)
+        if (root / COMMANDS).exists():  # without the directory it is somebody else's
+            yield Made(root / COMMANDS)
 
 
 def remove(made: Made) -> None:
@@ -73,5 +90,5 @@ def remove(made: Made) -> None:
     else:
         shutil.rmtree(made.path)
     parent = made.path.parent
-    if parent.name == "build" and not any(parent.iterdir()):
+    if parent.name in ("build", "dist") and not any(parent.iterdir()):
         parent.rmdir()

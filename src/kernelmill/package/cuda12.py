@@ -36,6 +36,8 @@ _TAKEN: Final = re.compile(
     r"--?(use_fast_math|lineinfo|fmad=\w+|ftz=\w+|prec-div=\w+|prec-sqrt=\w+|maxrregcount=\d+|"
     r"extra-device-vectorization|std=[\w+]+|D\w+(=\S*)?|U\w+|I\S+)"
 )
+# What nvcc hands to the preprocessor of the host half too.
+_SEEN_BY_BOTH: Final = re.compile(r"--?(std=[\w+]+|D\w+(=\S*)?|U\w+|I\S+)")
 _DROPPED: Final = re.compile(
     r"--?(expt-relaxed-constexpr|expt-extended-lambda|extended-lambda|O[0-3s]|"
     r"static-global-template-stub=\w+|threads=\d+|t=?\d+|Wno-\S+|Xptxas=?\S*)"
@@ -97,12 +99,13 @@ def commands(
         f"-D__CUDA_API_VER_MINOR__={minor}",
         "-D__NVCC_DIAG_PRAGMA_SUPPORT__=1",
     ]
+    flags = [*flags, *(flag for flag in device_flags if _SEEN_BY_BOTH.fullmatch(flag))]
     preprocess = [*host, "-E", "-x", "c++", "-D__CUDACC__", "-D__NVCC__", *flags, *includes]
     preprocess += [*versions, "-include", "cuda_runtime.h", "-m64"]
     listed = f"-D__CUDA_ARCH_LIST__={','.join(f'{arch.major}{arch.minor}0' for arch in archs)}"
     # The stub is the same for each chip; this is one that the programs of CUDA 13 know.
     chip = f"-D__CUDA_ARCH__={_STUB_CHIP}0"
-    standard = next((f[5:] for f in flags if f.startswith("-std=")), "c++17")
+    standard = [f.rpartition("=")[2] for f in flags if f.startswith(("-std=", "--std="))][-1]
     front = [
         f"--{standard}", "--static-host-stub", "--device-hidden-visibility", "--gnu_version=120200",
         "--display_error_number", "--orig_src_file_name", source, "--orig_src_path_name", source,
@@ -164,7 +167,9 @@ def _taken(flags: Sequence[str], device_flags: Sequence[str]) -> list[str]:
     refused = [f for f in device_flags if not _TAKEN.fullmatch(f) and not _DROPPED.fullmatch(f)]
     if refused:
         raise PackageError(f"cuda-flags {refused[0]!r} is none that NVRTC takes", hint=HINT)
-    return [flag for flag in (*flags, *device_flags) if _TAKEN.fullmatch(flag)]
+    taken = dict.fromkeys(f for f in (*flags, *device_flags) if _TAKEN.fullmatch(f))
+    standards = [flag for flag in taken if flag.lstrip("-").startswith("std=")]
+    return [flag for flag in taken if flag not in standards[:-1]]  # the last one counts
 
 
 def _device(source: str, work: Path, cuda: Cuda, image: str, taken: Sequence[str]) -> Command:

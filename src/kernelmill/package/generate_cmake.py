@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from kernelmill.errors import PackageError
 from kernelmill.package.archs import sorted_archs
-from kernelmill.package.clean import FOLDER, GENERATED
+from kernelmill.package.clean import COMMANDS, FOLDER, GENERATED
 from kernelmill.package.contents import contents_of, identifier_of
 from kernelmill.package.frameworks import kind_of, python_root
 from kernelmill.package.recipe import recipe_of
@@ -129,7 +129,7 @@ def generate(project: Project, entry: Entry) -> tuple[Generated, ...]:
         root / "CMakeLists.txt": _cmake_text(project, entry, recipe),
         root / "setup.py": _filled(_SETUP, words),
         root / "pyproject.toml": _filled(_PYPROJECT, words),
-        root / "compile_commands.json": _commands(root, recipe),
+        root / COMMANDS: _commands(root, recipe),
         root / FOLDER / "_ops.py": contents.texts["_ops.py"],
         root / FOLDER / "metadata.json": contents.metadata.text(),
         root / FOLDER / "registration.h": _HEADER.read_text(encoding="utf-8"),
@@ -144,14 +144,20 @@ def _filled(text: str, words: dict[str, str]) -> str:
 
 
 def _write(path: Path, text: str) -> Generated:
-    ours = path.parent.name == FOLDER or path.name == "compile_commands.json"
-    if path.exists() and not ours:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            if GENERATED not in file.readline():
-                return Generated(path, "it is there already, and kernelmill did not write it")
+    if path.exists() and not _is_ours(path):
+        return Generated(path, "it is there already, and kernelmill did not write it")
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, text)
     return Generated(path)
+
+
+def _is_ours(path: Path) -> bool:
+    if path.parent.name == FOLDER:
+        return True
+    if path.name == COMMANDS:  # JSON has no comments: the directory beside it tells
+        return (path.parent / FOLDER).is_dir()
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return GENERATED in file.readline()
 
 
 # ----------------------------------------------------------------------------- CMakeLists.txt

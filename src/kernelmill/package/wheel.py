@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from kernelmill.errors import PackageError
 from kernelmill.package.check_library import manylinux_of
+from kernelmill.package.clean import GENERATOR
 from kernelmill.package.digest import check_variant, hash_variant
 from kernelmill.package.elf import read_library
 from kernelmill.package.frameworks import kind_of
@@ -168,7 +169,7 @@ def write_archive(
     head = ["Metadata-Version: 2.4", f"Name: {name}", f"Version: {version}", *facts]
     wheel = [
         "Wheel-Version: 1.0",
-        "Generator: kernelmill",
+        GENERATOR,
         f"Root-Is-Purelib: {pure}",
         f"Tag: {tag}",
     ]
