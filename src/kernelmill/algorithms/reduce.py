@@ -6,13 +6,17 @@ The order in which elements combine is fixed: `docs/reference/reduction-tree.md`
 from __future__ import annotations
 
 from functools import partial
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
 
 from kernelmill import events
 from kernelmill.algorithms.plan import Bound, Plan, execute, key_of, lately, remember
 from kernelmill.algorithms.reductions import Determinism, Options, Request, prepare, request_of
 from kernelmill.algorithms.weave import Roots
 from kernelmill.compiler.op import WELL_KNOWN, Op, root_of
+from kernelmill.runtime.memory import QUICK_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,6 +25,7 @@ __all__ = ["reduce", "transform_reduce"]
 
 Operators: TypeAlias = "Op | Callable[..., Any] | tuple[Op | Callable[..., Any], ...]"
 _PLAIN_AXES: Final = (type(None), int, tuple)
+_PLAIN_TYPES: Final = frozenset((type(None), type, DType, str))
 _ADD: Final = WELL_KNOWN["add"]
 
 
@@ -84,7 +89,7 @@ def reduce(
     >>> km.reduce(x, (km.add, km.minimum))
     (np.int64(21), np.int64(1))
     """
-    return _reduce((x,), None, op, Options(init, axis, keepdims, dtype, determinism), out)
+    return _reduce((x,), None, op, (init, axis, keepdims, dtype, determinism), out)
 
 
 def transform_reduce(
@@ -120,16 +125,17 @@ def transform_reduce(
     np.float64(10.0)
     """
     arrays = inputs if type(inputs) is tuple else (inputs,)
-    return _reduce(arrays, transform, op, Options(init, axis, keepdims, dtype, determinism), out)
+    return _reduce(arrays, transform, op, (init, axis, keepdims, dtype, determinism), out)
 
 
 def _reduce(
     arrays: tuple[Any, ...],
     transform: Op | Callable[..., Any] | None,
     op: Operators,
-    options: Options,
+    options: tuple[Any, Any, bool, Any, Determinism],
     out: Any,
 ) -> Any:
+    """Reduce; `options` are those of `Options`, which is made where the short way is not taken."""
     ops = op if type(op) is tuple else (op,)
     used = ops if transform is None else (*ops, transform)
     key = _quick_key(arrays, used, options, out)
@@ -138,7 +144,7 @@ def _reduce(
             done = found.try_launch(used, arrays, out)
             if done is not None:
                 return done
-    request = request_of(ops, transform, options)
+    request = request_of(ops, transform, Options(*options))
     bound = prepare(request, arrays, out)
     if key is not None and bound.is_plain:
         remember(key, _plan(request, bound))
@@ -198,15 +204,30 @@ transform_reduce.plan = _transform_planner  # type: ignore[attr-defined]  # like
 
 
 def _quick_key(
-    arrays: tuple[Any, ...], used: tuple[Any, ...], options: Options, out: Any
+    arrays: tuple[Any, ...], used: tuple[Any, ...], options: tuple[Any, ...], out: Any
 ) -> tuple[object, ...] | None:
-    """Return what tells this call apart from others, if all its arrays are of a common kind."""
+    """Return what tells this call apart from others, if all its arrays are of a common kind.
+
+    Of outputs the shape is not asked: the launchers compare it.
+    """
     init, axis, keepdims, dtype, determinism = options
-    if init is not None or dtype is not None or keepdims or type(axis) not in _PLAIN_AXES:
+    if init is not None or type(axis) not in _PLAIN_AXES or type(dtype) not in _PLAIN_TYPES:
         return None
-    parts: list[object] = [reduce, axis, determinism, len(used), *map(root_of, used)]
-    made = () if out is None else (out if type(out) is tuple else (out,))
-    return key_of(parts, (*arrays, *made))
+    parts: list[object] = [reduce, axis, dtype, keepdims, determinism, len(used)]
+    for op in used:
+        if type(op) is FunctionType:  # by the address of its code, which the plan keeps
+            parts.append(id(op.__code__))
+        else:
+            known = type(op) is Op and WELL_KNOWN.get(op.name) is op
+            parts.append(op.name if known else root_of(op))
+    if out is not None:
+        made = out if type(out) is tuple else (out,)
+        parts.append(len(made))
+        for x in made:
+            if type(x) is not np.ndarray and type(x) not in QUICK_TYPES:
+                return None
+            parts.append(x.dtype if type(x) is np.ndarray else type(x))
+    return key_of(parts, arrays)
 
 
 def _plan(request: Request, bound: Bound) -> Plan:
