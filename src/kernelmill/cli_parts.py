@@ -59,7 +59,8 @@ class Program(click.Group):
             _say_traceback()
             status = USER_ERROR
         except OSError as error:  # a full disk, a directory without rights
-            place = f" ({error.filename})" if error.filename else ""
+            name = error.filename2 or error.filename  # of a copy, where to
+            place = f" ({name})" if name else ""
             _say_error(f"{(error.strerror or str(error)).lower()}{place}")
             _say_traceback()
             status = USER_ERROR
