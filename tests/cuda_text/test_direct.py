@@ -14,7 +14,7 @@ import pytest
 import kernelmill as km
 from kernelmill.config import override
 from kernelmill.dtypes import bfloat16, float32, float64, int32, uint64
-from kernelmill.runtime.backend import Direct, Grid, Value
+from kernelmill.runtime.backend import Direct, Grid, KernelSource, Value
 from kernelmill.runtime.cuda import direct as direct_module
 from kernelmill.runtime.cuda.arguments import Pointer
 from kernelmill.runtime.cuda.arrays import CudaArray, view_of
@@ -40,7 +40,7 @@ def launcher(request, monkeypatch):
 
     def make(
         arrays, *, outputs=1, fixed=False, captures=0, grid=None, strides=None, shape=None,
-        values=(),
+        values=(), takes_turn=False,
     ):  # fmt: skip
         views = tuple(
             view_of(a, "x") if isinstance(a, CudaArray) else as_view(np.asarray(a), "x")
@@ -61,6 +61,7 @@ def launcher(request, monkeypatch):
         found = launcher_of(
             "the kernel", made, SimpleNamespace(number=0), function=7, record=layout.size,
             grid=grid or Grid(-(-math.prod(shape) // TILE), THREADS, ()), tile=TILE, most=1 << 30,
+            takes_turn=takes_turn,
         )  # fmt: skip
         return found, driver
 
@@ -73,6 +74,22 @@ def expected(block, arrays, shape, strides, extra=()):
     record = bytearray(layout.size)
     write(record, block, [int(a.buffer.handle) for a in arrays], shape, strides, extra=extra)
     return bytes(record)
+
+
+def test_a_kernel_that_takes_its_turn_may_begin_early(launcher, monkeypatch):
+    """The attribute goes with the launch: number 6, allowed."""
+    number = SimpleNamespace(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION=6)
+    monkeypatch.setattr(direct_module, "api", lambda: SimpleNamespace(CUlaunchAttributeID=number))
+    x, out = own(0x1000, (30, 50)), own(0x9000, (30, 50))
+    for takes_turn, wanted in ((True, struct.pack("<i4xI60x", 6, 1)), (False, b"")):
+        call, driver = launcher([x, out], takes_turn=takes_turn)
+        assert call(x, out)
+        assert driver.calls[-1]["attributes"] == wanted
+
+
+def test_a_text_says_whether_its_kernel_takes_its_turn():
+    assert KernelSource("k", "{\n  km::take_turn();\n}").takes_turn
+    assert not KernelSource("k", "{}").takes_turn
 
 
 def test_the_record_is_that_of_the_general_way(launcher):

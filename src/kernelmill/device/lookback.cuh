@@ -136,22 +136,7 @@ struct lookback {
     return groups ? op(before, group) : group;
   }
 
-  // The same for a block that asks once, of `tiles` tiles: the last tile of each group publishes the groups so far, and
-  // others begin at the latest that is there.
-  static KM_INL T prefix_once(char* table, i64 tiles, u32 tag, i64 tile, const Op& op) {
-    lookback past;
-    const i64 group = tile / group_tiles;
-    if (group > 1) past.begin(table, tiles, tag, group);  // the first groups are read as quickly themselves
-    const bool is_last = tile % group_tiles == group_tiles - 1 && tile + 1 < tiles;
-    T found;
-    // What others wait for comes first.
-    _Pragma("unroll 1") for (int more = is_last; more >= 0; more--) {
-      lookback walk = past;
-      found = walk.prefix(table, tag, tile + more, op);
-      if (more && lane_id() == 0) record::put(table, tiles + walk.groups, tag, walk.before);
-    }
-    return found;
-  }
+  // For who asks once: the latest groups that are there, of those before `group`.
   KM_INL void begin(const char* table, i64 tiles, u32 tag, i64 group) {
     const i64 mine = group - (i64)lane_id();
     for (;;) {
@@ -163,6 +148,76 @@ struct lookback {
       groups = larger<i64>(0, group - lane);
       return;
     }
+  }
+};
+
+// The same for a block that asks once, whole, of `tiles` tiles: each of its warps waits for a segment.  The last tile of each
+// group publishes the groups so far, and others begin at the latest that is there.
+template <class T, class Op, int Warps>
+struct block_lookback {
+  typedef lookback<T, Op, 1> look;
+  typedef published<T> record;
+  struct room {
+    __align__(16) char bytes[(Warps + 2) * sizeof(T)];
+    int groups;
+    KM_INL T& segment(int w) { return ((T*)bytes)[w]; }
+    KM_INL T& whole() { return segment(Warps); }
+    KM_INL T& far() { return segment(Warps + 1); }
+  };
+
+  // The record of a tile, waited for.
+  static KM_INL T wait(const char* table, i64 slot, u32 tag) {
+    T value;
+    while (!vote_all(record::get(table, slot, tag, value))) {
+    }
+    return value;
+  }
+  // All tiles before `tile`, which is greater than 0, in every thread.
+  static KM_INL T prefix(char* table, int tiles, u32 tag, int tile, const Op& op, room& s, int warp) {
+    constexpr int each = group_tiles / segment_tiles;
+    const bool hands_on = tile % group_tiles == group_tiles - 1 && tile + 1 < tiles;
+    T before, group;
+    int groups = 0, held = 0;  // held: segments in `group`
+    if (tile / group_tiles > 1) {  // the first groups are read as quickly themselves
+      if (warp == 0) {
+        look latest;
+        latest.begin(table, tiles, tag, tile / group_tiles);
+        if (lane_id() == 0) s.far() = latest.before, s.groups = (int)latest.groups;
+      }
+      block_barrier();
+      groups = s.groups;
+      if (groups) before = s.far();
+    }
+    _Pragma("unroll 1") for (int first = groups * group_tiles; first < tile; first += Warps * segment_tiles) {
+      const int mine = first + warp * segment_tiles, many = tile - mine;
+      if (many > 0) {
+        const T value = wait(table, mine + smaller((int)lane_id(), many - !hands_on), tag);
+        const T sum = warp_reduce(value, op, smaller(many, segment_tiles));
+        if (lane_id() == 0) s.segment(warp) = sum;
+        if (hands_on && many < segment_tiles) {
+          const T all = warp_reduce(value, op, many + 1);
+          if (lane_id() == 0) s.whole() = all;
+        }
+      }
+      block_barrier();
+      _Pragma("unroll 1") for (int w = 0; w < Warps && first + w * segment_tiles < tile; w++) {
+        const bool ends = first + (w + 1) * segment_tiles <= tile;
+        if (hands_on && !ends && threadIdx.x == 0) {
+          const T all = held ? op(group, s.whole()) : s.whole();
+          record::put(table, tiles + groups + 1, tag, groups ? op(before, all) : all);
+        }
+        group = held ? op(group, s.segment(w)) : s.segment(w);
+        held++;
+        if (held == each && ends) {
+          before = groups ? op(before, group) : group;
+          groups++;
+          held = 0;
+        }
+      }
+      if (first + Warps * segment_tiles < tile) block_barrier();
+    }
+    if (!held) return before;
+    return groups ? op(before, group) : group;
   }
 };
 

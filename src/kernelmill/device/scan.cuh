@@ -149,10 +149,13 @@ template <class S, class Feed, class Sink>
 struct scan_tiles {
   typedef scan_part<S> part;
   typedef typename S::value T;
-  typedef lookback<T, typename S::Op, (sizeof(T) <= 4 ? 4 : sizeof(T) <= 8 ? 2 : 1)> look;
+  typedef lookback<T, typename S::Op, 1> look;
+  typedef block_lookback<T, typename S::Op, S::warps> block_look;
   static constexpr int threads = S::warps * warp_size;
   struct room {
-    __align__(16) char bytes[(S::warps + 1) * sizeof(T)];
+    __align__(16) char bytes[S::warps * sizeof(T)];
+    u32 tag;
+    typename block_look::room past;
     KM_INL T& operator[](int i) { return ((T*)bytes)[i]; }
   };
 
@@ -191,19 +194,19 @@ struct scan_tiles {
     }
   }
 
-  // What is before a tile, in lane 0 of the warp that asks; publishes the tile's total.
+  // What is before a tile, in every thread; publishes the tile's total.
   template <class Call>
-  static KM_INL T past(const Call& c, const S& s, u32 tag, room& totals, i64 unit, i64 tile) {
+  static KM_INL T past(const Call& c, const S& s, room& totals, i64 unit, i64 tile, int warp) {
     char* table = look::table(c.parts) + unit * (look::bytes(c.tiles) - 16);
-    if (tile + 1 < c.tiles && lane_id() == 0) {
+    const u32 tag = totals.tag;
+    if (tile + 1 < c.tiles && threadIdx.x == 0) {
       T sum = totals[0];
       KM_UNROLL_ALL for (int w = 1; w < S::warps; w++) sum = s.op(sum, totals[w]);
       look::publish(table, tile, tag, sum);
     }
-    warp_barrier();
     T before;
-    if (tile > 0) before = look::prefix_once(table, c.tiles, tag, tile, s.op);
-    if (lane_id() == 0) leave(c, tag, tile);
+    if (tile > 0) before = block_look::prefix(table, (int)c.tiles, tag, (int)tile, s.op, totals.past, warp);
+    if (threadIdx.x == 0) leave(c, tag, tile);
     return before;
   }
   // The last block of all leaves the number of the launch: that of the last tile has waited for all others, where there is
@@ -226,7 +229,7 @@ struct scan_tiles {
     const i64 first = tile * part::tile + warp * part::elements;
     const bool some = first < c.length;
     u32 tag = 0;
-    if (warp == 0 && c.tiles > 1) tag = launch_number(c.parts);  // under way with the elements
+    if (threadIdx.x == 0 && c.tiles > 1) tag = launch_number(c.parts);  // under way with the elements
     part p;
     if (some) {
       read(p, Feed(c, unit), first, c.length);
@@ -234,18 +237,16 @@ struct scan_tiles {
       const T sum = p.total(s);
       if (lane_id() == 0) totals[warp] = sum;
     }
+    if (threadIdx.x == 0) totals.tag = tag;
     block_barrier();
-    if (warp == 0 && (S::seeded || c.tiles > 1)) {
-      T before;
-      if (c.tiles > 1) before = past(c, s, tag, totals, unit, tile);
-      if constexpr (S::seeded) before = tile > 0 ? s.op(s.seed, before) : s.seed;
-      if (lane_id() == 0) totals[S::warps] = before;
-    }
-    block_barrier();
-    if (!some) return;
-    bool any = tile > 0 || S::seeded;
     T before;
-    if (any) before = totals[S::warps];
+    bool any = tile > 0;
+    if (c.tiles > 1) before = past(c, s, totals, unit, tile, warp);
+    if constexpr (S::seeded) {
+      before = any ? s.op(s.seed, before) : s.seed;
+      any = true;
+    }
+    if (!some) return;
     if (warp > 0) {
       T inside = totals[0];
       KM_UNROLL_ALL for (int w = 1; w < S::warps; w++)

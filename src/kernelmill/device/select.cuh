@@ -67,9 +67,12 @@ struct select_tiles {
   typedef typename Part::value value;
   typedef lookback<value, add_tallies> look;
   static constexpr int workers = Part::workers, threads = workers * warp_size;
+  typedef block_lookback<value, tallies_in_order, workers> block_look;
 
   struct room {
-    __align__(16) char bytes[(workers + 1) * sizeof(value)];
+    __align__(16) char bytes[workers * sizeof(value)];
+    u32 tag;
+    typename block_look::room past;
     KM_INL value& operator[](int i) { return ((value*)bytes)[i]; }
   };
 
@@ -116,21 +119,6 @@ struct select_tiles {
 
   // ---- one tile -----------------------------------------------------------------------------------------------------------------
 
-  // What is before the tile, in lane 0 of the warp that asks.
-  template <class Call>
-  static KM_INL value past(const Call& c, const value& total, i64 tile) {
-    const u32 tag = launch_number(c.parts);
-    char* table = look::table(c.parts);
-    warp_barrier();  // all lanes have the number before the last tile may have what it waits for
-    if (tile + 1 < c.tiles && lane_id() == 0) look::publish(table, tile, tag, total);
-    warp_barrier();
-    value before{};
-    if (tile > 0) before = look::in_order::prefix_once(table, c.tiles, tag, tile, tallies_in_order());
-    // The last tile has waited for all others, so nobody else will read the number of this launch.
-    if (tile + 1 == c.tiles && lane_id() == 0) launch_over(c.parts, tag);
-    return before;
-  }
-
   template <class Call>
   static KM_INL void run(const Call& c) {
     __shared__ __align__(128) char stage[Part::stage_bytes];
@@ -139,21 +127,26 @@ struct select_tiles {
     const int warp = (int)threadIdx.x / warp_size;
     const i64 tile = (i64)blockIdx.x, length = c.shape[0];
     const By by(c.captures);
+    u32 tag = 0;
+    if (threadIdx.x == 0 && c.tiles > 1) tag = launch_number(c.parts);  // under way with the elements
     fill(c, stage, tile, warp, indices_of<Part::columns>());
     block_barrier();
     const value mine = Part::count(by, stage, tile, warp, length);
     if (lane_id() == 0) totals[warp] = mine;
+    if (threadIdx.x == 0) totals.tag = tag;
     block_barrier();
-    if (warp == 0) {
+    char* table = look::table(c.parts);
+    if (threadIdx.x == 0 && tile + 1 < c.tiles) {
       value total = totals[0];
       KM_UNROLL_ALL for (int w = 1; w < workers; w++) total = add(total, totals[w]);
-      value before{};
-      if (c.tiles > 1) before = past(c, total, tile);
-      if (lane_id() == 0) totals[workers] = before;
+      look::publish(table, tile, tag, total);
     }
     const auto found = Part::gather(stage, tile, warp, length, indices_of<Part::columns>());
-    block_barrier();
-    value before = totals[workers];
+    value before{};
+    if (tile > 0) before = block_look::prefix(table, (int)c.tiles, totals.tag, (int)tile, tallies_in_order(), totals.past, warp);
+    else block_barrier();
+    // The last tile has waited for all others, so nobody else will read the number of this launch.
+    if (c.tiles > 1 && tile + 1 == c.tiles && threadIdx.x == 0) launch_over(c.parts, tag);
     KM_UNROLL_ALL for (int w = 0; w < workers; w++)
       if (w < warp) before = add(before, totals[w]);
     Part::write(c, found, stage, tile, warp, before, indices_of<Part::columns>());
