@@ -14,6 +14,8 @@ from functools import cache as once
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 import cuda_timing as timing
 from harness import BUILT_IN, COPY, OURS, Case, Contender
 from kernelmill.errors import KernelmillError
@@ -24,12 +26,15 @@ if TYPE_CHECKING:
     from harness import Goal
 
 __all__ = [
+    "PAIR",
     "CurrentStream",
+    "Pairs",
     "Work",
     "built_beside",
     "case_of",
     "cupy_view",
     "on_cupy",
+    "pairs",
     "peer",
     "prepared",
     "release",
@@ -63,6 +68,36 @@ def release() -> None:
     if not isinstance(module, str):
         module.clear_all_caches()
     gc.collect()
+
+
+# What structs of the benchmarks are: a key, and where it stood.
+PAIR: Final = np.dtype([("key", "i4"), ("at", "i4")])
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Neighbours in a tensor of int32 as an array of structs; the memory is the same."""
+
+    tensor: Any
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """Describe the memory."""
+        return {
+            "shape": (self.tensor.numel() // 2,),
+            "typestr": PAIR.str,
+            "descr": PAIR.descr,
+            "data": (self.tensor.data_ptr(), False),
+            "version": 3,
+        }
+
+
+def pairs(elements: int) -> Any:
+    """Return distinct keys in no order, each in front of its place: a tensor of twice as many."""
+    torch = timing.torch()
+    keys = torch.randperm(elements, device="cuda", dtype=torch.int32)
+    places = torch.arange(elements, device="cuda", dtype=torch.int32)
+    return torch.stack((keys, places), 1).view(-1)
 
 
 def built_beside(makers: Sequence[Callable[[], Any]]) -> None:

@@ -13,7 +13,17 @@ import numpy as np
 
 import cuda_timing as timing
 import kernelmill as km
-from cuda_peers import Work, built_beside, cupy_view, on_cupy, peer, prepared
+from cuda_peers import (
+    PAIR,
+    Pairs,
+    Work,
+    built_beside,
+    cupy_view,
+    on_cupy,
+    pairs,
+    peer,
+    prepared,
+)
 from harness import FASTEST, OURS, Goal
 
 if TYPE_CHECKING:
@@ -24,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["cases"]
 
 SUM, PYTHON = "running sum", "running sum by a Python operator"
+BEST: Final = "the best so far by a Python operator"
 _AT_EVERY_SIZE: Final = Goal(FASTEST, seconds=0.5e-6, share=0.02)
 _DTYPES: Final = ("float32", "int32", "int64", "float16")
 # Elements of calls that are made so that they are compiled.
@@ -40,11 +51,17 @@ def plus(a: Any, b: Any) -> Any:
 def cases(budget: Budget) -> Iterator[Work]:
     """Yield the cases of the family."""
     kinds = [*((km.add, dtype) for dtype in _DTYPES), (plus, "float32")]
-    built_beside([partial(_cuda_compute, op, _arrays(dtype, _FEW)) for op, dtype in kinds])
+    built_beside(
+        [
+            *(partial(_cuda_compute, op, _arrays(dtype, _FEW)) for op, dtype in kinds),
+            lambda: _best(_FEW).makers["cuda.compute"](_pairs(_FEW)),
+        ]
+    )
     for elements in timing.sizes(budget):
         for dtype in _DTYPES:
             yield _work(SUM, km.add, dtype, elements)
         yield _work(PYTHON, plus, "float32", elements)
+        yield _best(elements)
 
 
 def _work(name: str, operator: Any, dtype: str, elements: int) -> Work:
@@ -84,6 +101,46 @@ def _wanted(arrays: timing.Arrays, piece: slice) -> Any:
     part = x[piece]
     places = torch.arange(x.numel(), device="cuda")[piece]
     return torch.where(places % 2 == 0, part, torch.zeros_like(part))
+
+
+# ----------------------------------------------------------------------------- structs
+
+
+def better(a: Any, b: Any) -> Any:
+    """Return the pair with the larger key."""
+    return a if a.key > b.key else b
+
+
+def _pairs(elements: int) -> timing.Arrays:
+    """Pairs, and the best of each and those before it."""
+    torch, x = timing.torch(), pairs(elements)
+    best = torch.cummax(x.view(-1, 2)[:, 0], 0)
+    wanted = torch.stack((best.values, best.indices.int()), 1).view(-1)
+    return timing.Arrays((x, wanted), (torch.empty_like(x),))
+
+
+def _best(elements: int) -> Work:
+    def ours(arrays: timing.Arrays) -> Callable[[], Any]:
+        x, out = Pairs(arrays.inputs[0]), Pairs(arrays.outputs[0])
+        plan = km.inclusive_scan.plan(x, better, out=out)  # type: ignore[attr-defined]  # public
+        return lambda: plan(x, out=out)
+
+    def theirs(arrays: timing.Arrays) -> Any:
+        x, out = Pairs(arrays.inputs[0]), Pairs(arrays.outputs[0])
+        given = {"d_in": x, "d_out": out, "op": better, "init_value": np.zeros(1, PAIR)}
+        return prepared("make_inclusive_scan", given, num_items=arrays.inputs[0].numel() // 2)
+
+    return Work(
+        name=BEST,
+        dtype="struct of 2 x int32",
+        elements=elements,
+        arrays=partial(_pairs, elements),
+        wanted=lambda arrays, piece: arrays.inputs[1][piece],
+        makers={OURS: ours, "cuda.compute": theirs},
+        tolerance=0,
+        bytes=16 * elements,
+        goals=(_AT_EVERY_SIZE,),
+    )
 
 
 # ----------------------------------------------------------------------------- one a contender

@@ -14,11 +14,13 @@ import cuda_timing as timing
 import kernelmill as km
 from cuda_peers import (
     FAILURES,
+    Pairs,
     Work,
     built_beside,
     case_of,
     cupy_view,
     on_cupy,
+    pairs,
     peer,
     prepared,
 )
@@ -35,6 +37,7 @@ _AT_EVERY_SIZE: Final = Goal(FASTEST, seconds=0.5e-6, share=0.02)
 _SELECT, _PARTITION, _THREE = "x[x > half]", "x[p], x[~p]", "three parts"
 _KEYS, _RUNS = "unique by key", "run lengths"
 _DTYPES: Final = ("float32", "int64", "float16", "uint8")
+_STRUCT: Final = "struct of 2 x int32"
 _HALF, _HIGH, _LOW = 0.5, 0.7, 0.3
 # More than any value.
 _MORE: Final = 2.0
@@ -56,10 +59,18 @@ class Later:
 
 def cases(budget: Budget) -> Iterator[Later]:
     """Yield the cases of the family."""
-    built_beside([*(partial(_peers_select, dtype) for dtype in _DTYPES), _peers_three, _peers_keys])
+    built_beside(
+        [
+            *(partial(_peers_select, dtype) for dtype in _DTYPES),
+            _peers_three,
+            _peers_keys,
+            _peers_structs,
+        ]
+    )
     for elements in timing.sizes(budget):
         for dtype in _DTYPES:
             yield Later(_SELECT, dtype, partial(_select, dtype, elements))
+        yield Later(_SELECT, _STRUCT, partial(_structs, elements))
         yield Later(_PARTITION, "float32", partial(_partition, elements))
         yield Later(_THREE, "float32", partial(_three, elements))
         yield Later(_KEYS, "int32", partial(_by_key, elements))
@@ -136,6 +147,40 @@ def _select(dtype: str, elements: int) -> Case:
         view = cupy_view(x)
         calls["CuPy"] = on_cupy(lambda: view[view > limit])
     return _with_the_host(case_of(work), elements, calls)
+
+
+def _has_even_key(pair: Any) -> Any:
+    return pair.key % 2 == 0
+
+
+def _their_structs(x: Any, count: Any, arrays: timing.Arrays) -> Any:
+    given = {
+        "d_in": Pairs(x),
+        "d_out": Pairs(arrays.outputs[0]),
+        "d_num_selected_out": count,
+        "cond": _has_even_key,
+    }
+    return prepared("make_select", given, num_items=x.numel() // 2)
+
+
+def _peers_structs() -> Any:
+    x = pairs(_FEW)
+    return _their_structs(x, _count(), timing.Arrays((), (x.clone(),)))
+
+
+def _structs(elements: int) -> Case:
+    """Pairs whose key is even: half of them."""
+    x, count = pairs(elements), _count()
+    wanted = x.view(-1, 2)[x[::2] % 2 == 0].view(-1)
+
+    def ours(arrays: timing.Arrays) -> Any:
+        given, out = Pairs(x), (Pairs(arrays.outputs[0]), count)
+        plan = km.select.plan(given, _has_even_key, out=out)  # type: ignore[attr-defined]
+        return lambda: plan(given, out=out)
+
+    makers = {OURS: ours, "cuda.compute": partial(_their_structs, x, count)}
+    work = _work(_SELECT, _STRUCT, elements, wanted, makers, 1.8)
+    return case_of(replace(work, bytes=8 * elements + 4 * wanted.numel()))
 
 
 def _work(  # noqa: PLR0917 - in the order of `Work`
