@@ -78,14 +78,15 @@ class Contender:
     """One way to do the work.
 
     `run` does it once and returns the result. `measure`, where given, does it a number of times and
-    returns the seconds of all of them; `single` says that once is enough for a round, `compared`
-    that the result is the case's.
+    returns the seconds of all of them; `single` says that once is enough for a round, `once` that
+    one round is, `compared` that the result is the case's.
     """
 
     name: str
     run: Callable[[], Any]
     measure: Callable[[int], float] | None = None
     single: bool = False
+    once: bool = False
     compared: bool = True
 
 
@@ -236,7 +237,7 @@ def measure(case: Case, budget: Budget) -> Row:
         if c.name not in wrong
     }
     names = list(timers)
-    fewest, most = budget.rounds
+    fewest, most = (1, 1) if any(c.once for c in case.contenders) else budget.rounds
     end = time.perf_counter() + budget.case_seconds
     done = 0
     collecting = gc.isenabled()

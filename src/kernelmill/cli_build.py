@@ -152,7 +152,9 @@ def check(*, path: str, manylinux: str, no_run: bool, reproducible: bool, as_jso
         report = check_variant(variant, here(), manylinux=manylinux, run=not no_run)
         if reproducible:
             more = reproduce(variant.resolve().parent.parent, variant.resolve())
-            report = replace(report, findings=(*report.findings, *more))
+            same = {} if more else {"reproducible": "two more builds gave the same bytes"}
+            findings = (*report.findings, *more)
+            report = replace(report, findings=findings, facts=report.facts | same)
         reports.append(report)
         if not as_json:
             print_lines(_report_lines(report))

@@ -244,10 +244,12 @@ class _Maker:
             recipe = recipe_of(shared.project, entry, identifier, archs=shared.options.archs)
             facts = facts_of(recipe)
             drift = shared.lock.check(facts, shared.options.policy)
+        device = sum(unit.cuda is not None for unit in recipe.units) if recipe else 0
         commands = Commands(
             self.root,
             self.work,
-            shared.options.jobs,
+            # Each takes memory for an architecture: together they are as many as asked for.
+            max(1, shared.options.jobs // max(1, device)),
             shared.cancel,
             precompiled=shared.options.precompiled,
         )

@@ -13,9 +13,13 @@ from kernelmill.package.check_subject import Finding
 from kernelmill.package.elf import read_library
 from kernelmill.package.matrix import entries, read_project
 from kernelmill.package.metadata import read_metadata
+from kernelmill.package.recipe import recipe_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from kernelmill.package.matrix import Entry, Project
+    from kernelmill.package.metadata import Metadata
 
 __all__ = ["differences", "reproduce"]
 
@@ -42,15 +46,15 @@ def reproduce(root: Path, variant: Path) -> tuple[Finding, ...]:
     if not metadata.id.startswith(prefix):
         raise PackageError(f"{metadata.id} is no name that kernelmill gives: {prefix}... would be")
     unique = metadata.id.removeprefix(prefix)
+    archs = _asked(root, variant.name, metadata)
     with tempfile.TemporaryDirectory(prefix="kernelmill-") as place:
         made = []
         for name, jobs in _PLACES:
             copy = Path(place) / name / "project"
             skipped = shutil.ignore_patterns("build", ".git", "__pycache__")
             shutil.copytree(root, copy, symlinks=True, ignore=skipped)
-            made.append(
-                _built(copy, variant.name, Options(jobs=jobs, unique=unique, use_cache=False))
-            )
+            options = Options(jobs=jobs, unique=unique, archs=archs, use_cache=False)
+            made.append(_built(copy, variant.name, options))
         first, second = made
         return (
             *_compared(first, second, "two builds", apart=()),
@@ -58,12 +62,26 @@ def reproduce(root: Path, variant: Path) -> tuple[Finding, ...]:
         )
 
 
+def _entry(project: Project, name: str) -> Entry:
+    for entry in entries(project):
+        if str(entry.variant) == name:
+            return entry
+    raise PackageError(f"the project has no variant {name}", hint="`kernelmill build --list`")
+
+
+def _asked(root: Path, name: str, metadata: Metadata) -> tuple[str, ...] | None:
+    """Return the capabilities of a variant that was built for others than the toolkit's own."""
+    project = read_project(root)
+    entry = _entry(project, name)
+    if entry.variant.noarch or metadata.archs is None:
+        return None
+    own = tuple(map(str, recipe_of(project, entry, metadata.id).archs))
+    return None if own == metadata.archs else metadata.archs
+
+
 def _built(copy: Path, name: str, options: Options) -> Path:
     project = read_project(copy)
-    wanted = [entry for entry in entries(project) if str(entry.variant) == name]
-    if not wanted:
-        raise PackageError(f"the project has no variant {name}", hint="`kernelmill build --list`")
-    build(project, wanted, options)
+    build(project, [_entry(project, name)], options)
     return copy / "build" / name
 
 

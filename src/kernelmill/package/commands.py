@@ -12,6 +12,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Final
 
@@ -22,8 +23,8 @@ from kernelmill.toolchain.run import RunResult, clean_environment, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
+    from kernelmill.package.cuda12 import Command
     from kernelmill.package.objects import Unit
 
 __all__ = ["Cancelled", "Commands"]
@@ -123,27 +124,30 @@ class Commands:
 
     def _compile_by_nvrtc(self, unit: Unit, out: Path, headers: Path, what: str) -> str:
         assert unit.cuda is not None
-        place = self.work / f"cuda12-{next(self._serial)}"
-        place.mkdir()
         programs, flags = _split(unit.command)
-        steps = commands(
-            unit.source, place, out, cuda=unit.cuda, host=programs, flags=flags,
-            device_flags=unit.device_flags, archs=unit.archs,
-        )  # fmt: skip
-        first = steps[0].words
-        listing = ["-MD", "-MF", str(headers), "-MT", str(out)]
-        said = [self.run([*first[:-3], *listing, *first[-3:]], what).output]
+        with self._temporary() as base:  # nor does fatbinary take a comma or a space
+            place = Path(base) / f"cuda12-{next(self._serial)}"
+            place.mkdir()
+            steps = commands(
+                unit.source, place, out, cuda=unit.cuda, host=programs, flags=flags,
+                device_flags=unit.device_flags, archs=unit.archs,
+            )  # fmt: skip
+            first = steps[0].words
+            listing = ["-MD", "-MF", str(headers), "-MT", str(out)]
+            said = [self.run([*first[:-3], *listing, *first[-3:]], what).output]
+            return "".join([*said, *self._steps(steps[1:], what)])
+
+    def _steps(self, steps: Sequence[Command], what: str) -> Iterator[str]:
+        """Run steps in their order, those of the device beside each other."""
         device = [step for step in steps if step.device]
-        for step in steps[1:]:
+        for step in steps:
             if step is device[0]:
                 with ThreadPoolExecutor(self.threads) as pool:
-                    logs = pool.map(lambda s: self.run(s.words, what, hint=HINT).output, device)
-                    said += list(logs)
+                    yield from pool.map(lambda s: self.run(s.words, what, hint=HINT).output, device)
             elif step.edit is not None:
                 step.edit()
             elif not step.device:
-                said.append(self.run(step.words, what).output)
-        return "".join(said)
+                yield self.run(step.words, what).output
 
     def preprocess(self, unit: Unit) -> bytes:
         """Return the text that the compiler sees, for each architecture if there are several."""

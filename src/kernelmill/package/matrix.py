@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kernelmill.errors import ManifestError
 from kernelmill.package.headers import TVM_FFI
+from kernelmill.package.includes import closure_of
 from kernelmill.package.manifest import (
     MANIFEST,
     Manifest,
@@ -52,9 +53,7 @@ _OTHERS: Final = {
     "cann": (("cann83",), "it needs Huawei's CANN"),
 }
 _BY_NVRTC: Final = 12
-_TORCH_HEADER: Final = re.compile(
-    r'^\s*#\s*include\s*[<"]((?:torch|ATen|c10|tvm)/[^>"]+)', re.MULTILINE
-)
+_TORCH_HEADER: Final = re.compile(r"(?:torch|ATen|c10|tvm)/")
 _SEMANTIC: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:[-+.][0-9A-Za-z.+-]+)?", re.ASCII)
 _KEYS: Final = ("version", "manifests", "torch", "cuda")
 
@@ -246,17 +245,27 @@ def _cuda_12(project: Project, manifest: Manifest, backend: Backend) -> str | No
     """Say why device code cannot go through NVRTC, where no nvcc of CUDA 12 is there."""
     if backend.version is None or backend.name != "cuda" or backend.version.major != _BY_NVRTC:
         return None
-    named = (name for kernel in manifest.kernels_of("cuda") for name in kernel.src)
-    for name in sorted(set(named)):
+    for name, include in _device_sources(manifest):
         path = project.root / name
-        if name.endswith((".cu", ".cuh")) and path.is_file():
-            found = _TORCH_HEADER.search(path.read_text("utf-8", "replace"))
-            if found and not _has_nvcc(backend.version):
-                return (
-                    f"{name} includes {found[1]}, which NVRTC does not take; "
-                    f"an nvcc {backend.version} on PATH would"
-                )
+        folders = [project.root / folder for folder in ("csrc", *include)]
+        outside = sorted(closure_of(path, folders).outside) if path.is_file() else []
+        found = next(filter(_TORCH_HEADER.match, outside), None)
+        if found and not _has_nvcc(backend.version):
+            return (
+                f"{name} includes {found}, which NVRTC does not take; "
+                f"an nvcc {backend.version} on PATH would"
+            )
     return None
+
+
+def _device_sources(manifest: Manifest) -> list[tuple[str, tuple[str, ...]]]:
+    """Return the sources of device code, sorted, each with its directories of headers."""
+    framework = manifest.framework
+    rows = [(kernel.src, kernel.include or ()) for kernel in manifest.kernels_of("cuda")]
+    if not isinstance(framework, TorchNoarch):
+        rows.append((framework.src, framework.include or ()))
+    found = {name: include for src, include in rows for name in src if name.endswith(".cu")}
+    return sorted(found.items())
 
 
 def _has_nvcc(version: Release) -> bool:
