@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import inspect
+import operator
 import sys
 from typing import Any
 
@@ -73,11 +74,13 @@ def _annotations(cls: type) -> dict[str, Any]:
 
 def _struct_class(type_: StructType, like: type | None, module: str) -> type:
     """Build the Python class: a named tuple whose items are NumPy scalars, so NumPy takes it."""
-    names = [f.name for f in type_.fields]
+    private = {f.name: i for i, f in enumerate(type_.fields) if f.name.startswith("_")}
+    public = {name: f"field{i}" for name, i in private.items()}  # no named tuple begins one with _
+    names = [public.get(f.name, f.name) for f in type_.fields]
     plain = collections.namedtuple(type_.name, names, module=module)  # type: ignore[misc]  # noqa: PYI024 - made at run time
 
     def new(cls: type, *args: Any, **kwargs: Any) -> Any:  # Any: a tuple of the fields' scalars
-        given: tuple[Any, ...] = plain(*args, **kwargs)
+        given: tuple[Any, ...] = plain(*args, **{public.get(k, k): v for k, v in kwargs.items()})
         values = [_field_value(given[i], field) for i, field in enumerate(type_.fields)]
         return plain.__new__(cls, *values)
 
@@ -88,6 +91,7 @@ def _struct_class(type_: StructType, like: type | None, module: str) -> type:
         type_.name,
         (plain,),
         {
+            **{name: property(operator.itemgetter(i)) for name, i in private.items()},
             **members,
             "__slots__": (),
             "__new__": new,

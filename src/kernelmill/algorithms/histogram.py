@@ -363,10 +363,14 @@ def _run(request: Request, arrays: tuple[Any, ...], out: Any) -> Any:
 
 def _quick_key(request: Request, arrays: tuple[Any, ...], out: Any) -> tuple[object, ...] | None:
     """Return what tells this call apart from others, if all its arrays are of a common kind."""
-    if any(b.edges is not None for b in request.bins) or out is not None or request.interleaved:
+    if any(b.edges is not None for b in request.bins) or request.interleaved:
         return None
-    parts: list[object] = [histogram, request.total, request.determinism]
+    if type(out) is tuple:
+        return None
+    parts: list[object] = [histogram, request.total, request.determinism, out is None]
     parts += [part for b in request.bins for part in (b.place, b.record)]
+    if out is not None:
+        arrays = (*arrays, out)
     return key_of(parts, arrays)
 
 

@@ -16,6 +16,7 @@ from kernelmill.algorithms.plan import Bound, Plan, execute, key_of, lately, rem
 from kernelmill.algorithms.reductions import Determinism, Options, Request, prepare, request_of
 from kernelmill.algorithms.weave import Roots
 from kernelmill.compiler.op import WELL_KNOWN, Op, root_of
+from kernelmill.dtypes import DType
 from kernelmill.runtime.memory import QUICK_TYPES
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ __all__ = ["reduce", "transform_reduce"]
 
 Operators: TypeAlias = "Op | Callable[..., Any] | tuple[Op | Callable[..., Any], ...]"
 _PLAIN_AXES: Final = (type(None), int, tuple)
-_PLAIN_TYPES: Final = frozenset((type(None), type, DType, str))
+_PLAIN_TYPES: Final = (type(None), type, DType, str)
 _ADD: Final = WELL_KNOWN["add"]
 
 

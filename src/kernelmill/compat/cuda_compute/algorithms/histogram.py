@@ -65,8 +65,20 @@ def make_histogram_even(
     num_samples: int,
     compute_capability: Any = None,
 ) -> Any:
-    """Return `histogram_even` for arguments like these."""
+    """Return `histogram_even` for arguments like these.
+
+    Raises
+    ------
+    TypeError
+        The two levels are of different types.
+    """
     del compute_capability, num_samples  # kernels are compiled for the device that runs them
+    lower, upper = (elements.type_of(level) for level in (h_lower_level, h_upper_level))
+    if lower != upper:
+        raise TypeError(
+            f"h_lower_level is of {lower} and h_upper_level of {upper}; they must have the same "
+            "dtype"
+        )
     levels = (h_num_output_levels, h_lower_level, h_upper_level)
     return kept(HistogramEven, d_samples, d_histogram, *levels)
 

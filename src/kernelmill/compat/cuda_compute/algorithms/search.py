@@ -55,8 +55,10 @@ class UpperBound(LowerBound):
 
 def _check_places(d_out: Any) -> None:
     found = elements.type_of(d_out)
-    if not isinstance(found, DType) or found.kind != "uint" or found.itemsize != int64.itemsize:
-        raise TypeError(f"d_out is of {found}; places are of a pointer-sized unsigned integer type")
+    if not isinstance(found, DType) or found.kind != "uint":
+        raise TypeError(f"d_out is of {found}; places are of an unsigned integer type")
+    if found.itemsize != int64.itemsize:
+        raise ValueError(f"d_out is of {found}; places are of a pointer-sized type, as np.uintp")
 
 
 def make_lower_bound(
