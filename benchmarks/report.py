@@ -66,7 +66,7 @@ def _digits(value: float) -> str:
 
 def _size(elements: int) -> str:
     """Return a number of elements, nothing where a case has none."""
-    if elements == 1:
+    if elements <= 1:
         return ""
     power = elements.bit_length() - 1
     return f"2^{power}" if elements == 1 << power else f"{elements:,}"
