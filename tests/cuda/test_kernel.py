@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+import weakref
 
 import numpy as np
 import pytest
 
+import kernelmill as km
 from kernel_cases import CASES
 from kernelmill.dtypes import dtype_of
 from kernelmill.runtime import cuda
@@ -173,3 +176,22 @@ def test_an_index_out_of_range_ends_a_debug_kernel_and_the_context(tmp_path):
         f"kernel k, {program} line 4: index 7 is out of range for dimension 0 of x" in made.stdout
     )
     assert "DeviceError True" in made.stdout
+
+
+@km.kernel
+def scale_into(a, x, y):
+    for i in km.grid_range(len(x)):
+        y[i] = a * x[i]
+
+
+def test_a_launch_keeps_no_arrays(torch):
+    """Neither the first launch nor the quick way of the later ones."""
+    kept = []
+    for _ in range(3):
+        x, y = torch.ones(1000, device="cuda"), torch.zeros(1000, device="cuda")
+        scale_into.launch(1000, 2.0, x, y)
+        kept += [weakref.ref(x), weakref.ref(y)]
+    assert y.eq(2).all()
+    del x, y
+    gc.collect()
+    assert [ref() for ref in kept] == [None] * 6

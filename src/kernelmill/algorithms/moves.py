@@ -55,7 +55,8 @@ class Moved:
 def moved(inputs: tuple[Any, ...], out: Any, name: str, *, partly: bool = False) -> Moved:
     """Return the arguments of a call with its NumPy arrays on the device that will compute.
 
-    That is the device of another input, else the current one; on the CPU nothing is moved.
+    That is the device of another input, else the current one; on the CPU nothing is moved. Where
+    no input is an array at all, outputs of NumPy are written there and copied back likewise.
     Iterators become arrays: families that read them themselves call `feeds.moved_feeds`.
 
     Parameters
@@ -77,7 +78,9 @@ def moved(inputs: tuple[Any, ...], out: Any, name: str, *, partly: bool = False)
     inputs = computed(inputs, name)
     arrays = [x for x in inputs if isinstance(x, np.ndarray)]
     placed = [x for x in inputs if is_on_cuda(x)]
-    if not arrays or not (placed or not reads_host(current_backend())):
+    given = out if type(out) is tuple else () if out is None else (out,)
+    on_host = bool(given) and all(isinstance(x, np.ndarray) for x in given)
+    if not (arrays or (on_host and not placed)) or (reads_host(current_backend()) and not placed):
         return Moved(inputs, out)
     number = _number(placed)
     names = [f"{name}[{i}]" if len(inputs) > 1 else name for i in range(len(inputs))]
@@ -89,8 +92,7 @@ def moved(inputs: tuple[Any, ...], out: Any, name: str, *, partly: bool = False)
         return Moved(sent, out)
     if out is None:
         return Moved(sent, None, returns=True)
-    given = out if type(out) is tuple else (out,)
-    if not all(isinstance(x, np.ndarray) for x in given):
+    if not on_host:
         return Moved(sent, out)
     room = _kept if partly else _room
     replaced = tuple(room(x, "out", number) for x in given)

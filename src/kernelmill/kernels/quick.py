@@ -81,7 +81,10 @@ class QuickCalls:
             if one.original is not None:
                 low, high = view.bounds
                 spans.append((low - view.ptr, high - view.ptr))
-        values = tuple(variant.passed(given))
+        filled = {place for place, _ in places}  # kept arrays would live as long as the kernel
+        values = tuple(
+            None if place in filled else value for place, value in enumerate(variant.passed(given))
+        )
         if len(self.found) >= _MOST:
             self.found.clear()
         self.found[key] = QuickCall(variant, loaded, values, tuple(places), tuple(spans))
