@@ -498,6 +498,34 @@ for _size, _shape in ((32, 32), (64, (8, 8)), (256, (16, 4, 4)), (1024, 1024)):
 
 
 @km.kernel
+def sorts(x, y, out, floats):
+    i = km.block.rank()
+    out[0, i] = km.warp.sort(x[i])
+    out[1, i] = km.block.sort(x[i])
+    out[2, i] = km.block.sort(x[i], lambda a, b: a % 5 < b % 5)
+    out[3, i] = km.block.merge(y[i], 40, lambda a, b: a // 10 > b // 10)
+    floats[0, i] = km.block.sort(floats[0, i])
+    floats[1, i] = km.warp.sort(floats[1, i], lambda a, b: a > b)
+
+
+def merged(values, first):
+    found = np.concatenate([np.sort(values[:first])[::-1], np.sort(values[first:])[::-1]])
+    return found, found[np.argsort(-(found // 10), kind="stable")]
+
+
+for _size, _shape in ((64, 64), (96, (8, 12)), (416, 416)):
+    _v = rng().permutation(4 * _size)[:_size].astype(np.int32)
+    _halves, _merged = merged(rng().permutation(9 * _size)[:_size].astype(np.int32), 40)
+    _f = f32(2, _size)
+    _f[0, ::7] = np.nan
+    case(f"sorts of {_shape}", sorts, (_v, _halves, np.zeros((4, _size), np.int32), _f),
+         {2: np.stack([np.sort(_v.reshape(-1, 32)).ravel(), np.sort(_v),
+                       _v[np.argsort(_v % 5, kind="stable")], _merged]),
+          3: np.stack([np.sort(_f[0]), -np.sort(-_f[1].reshape(-1, 32)).ravel()])},
+         config=(1, _shape))  # fmt: skip
+
+
+@km.kernel
 def local_arrays(x, out):
     held = km.local((2, 3), x.dtype)
     for i in km.grid_range(len(out)):

@@ -30,6 +30,7 @@ from kernelmill.compiler.cpp_types import (
     type_spelling,
 )
 from kernelmill.compiler.dialects import CUDA, KERNEL
+from kernelmill.compiler.intrinsics import EFFECTS
 from kernelmill.compiler.kernel_ir import (
     UNIT,
     Array,
@@ -37,6 +38,7 @@ from kernelmill.compiler.kernel_ir import (
     Effect,
     Extent,
     Kernel,
+    Perform,
     Store,
 )
 from kernelmill.dtypes import (
@@ -126,13 +128,21 @@ class _KernelPrinter:
             else "km_kernel"
         )
         body_text = "\n".join([*lines, "};"])
-        includes = "".join(f'#include "{f}"\n' for f in (*self.scope.headers.files(), "kernel.cuh"))
+        includes = "".join(
+            f'#include "{f}"\n' for f in (*self.scope.headers.files(), *self._headers())
+        )
         shown = "\n".join(self._entry(entry, parameters))
         text = (
             f"// {_signature(kernel)}\n{includes}\n{raw}namespace km {{\n\n{definitions}{choices}"
             f"{body_text}\n\n}}  // namespace km\n\n{shown}\n"
         )
         return PrintedKernel(entry, text, parameters)
+
+    def _headers(self) -> tuple[str, ...]:
+        """Return the files of what is called: functions of threads in some are seldom used."""
+        statements = (s for f in self.kernel.program.functions for s in ir.walk_statements(f.body))
+        called = {EFFECTS[s.op].header for s in statements if isinstance(s, Perform)}
+        return ("kernel.cuh", *sorted(called - {""}))
 
     # ------------------------------------------------------------------ memory
 

@@ -8,7 +8,7 @@ Values are defined in `docs/reference/operator-language.md`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypedDict
 
 from kernelmill.dtypes import (
     DType,
@@ -360,7 +360,8 @@ class EffectRow:
     """A function of several threads: how it is written, what it takes, what it gives.
 
     `values` are arguments of the type of the first, `tests` are bools, `counts` int32s. `combines`
-    says that it takes an operator; `waits` who has to call it together.
+    says that it takes an operator, and `compares` that this one says what comes before what;
+    `waits` who has to call it together, `header` where its function is.
     """
 
     name: str
@@ -372,6 +373,17 @@ class EffectRow:
     counts: int = 0
     combines: bool = False
     waits: Literal["", "warp", "block"] = ""
+    compares: bool = False
+    header: str = ""
+
+
+class _Sorts(TypedDict):
+    combines: bool
+    compares: bool
+    header: str
+
+
+_SORTS: Final[_Sorts] = {"combines": True, "compares": True, "header": "kernel_sort.cuh"}
 
 
 def _effect_rows() -> tuple[EffectRow, ...]:
@@ -406,6 +418,12 @@ def _effect_rows() -> tuple[EffectRow, ...]:
         row(
             "block_exclusive_scan", "km.block.exclusive_scan", "scan_block_before", "same", 2,
             combines=True, waits="block",
+        ),
+        row("warp_sort", "km.warp.sort", "sort_warp", "same", 1, waits="warp", **_SORTS),
+        row("block_sort", "km.block.sort", "sort_block", "same", 1, waits="block", **_SORTS),
+        row(
+            "block_merge", "km.block.merge", "merge_block", "same", 1, counts=1, waits="block",
+            **_SORTS,
         ),
         row("block_any", "km.block.any", "block_any", "bool", tests=1, waits="block"),
         row("block_all", "km.block.all", "block_all", "bool", tests=1, waits="block"),

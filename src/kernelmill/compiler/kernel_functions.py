@@ -430,6 +430,15 @@ class warp:  # noqa: N801 - a namespace
         _only_in_kernels("warp.scan")
 
     @staticmethod
+    def sort(value: Any, comparator: Any = None) -> Any:  # Any: as above
+        """Return to lane i the i-th of the values of all lanes; equal ones keep their order.
+
+        `comparator` says whether its first argument comes before its second; by default the
+        smaller one does, and nan is the last.
+        """
+        _only_in_kernels("warp.sort")
+
+    @staticmethod
     def barrier() -> None:
         """Wait until all lanes are here, and see what they wrote before."""
         _only_in_kernels("warp.barrier")
@@ -475,6 +484,19 @@ class block:  # noqa: N801 - a namespace
     def exclusive_scan(value: Any, init: Any, op: Any = None) -> Any:  # Any: as above
         """Return `init` and the values of the threads before this one combined by `op`."""
         _only_in_kernels("block.exclusive_scan")
+
+    @staticmethod
+    def sort(value: Any, comparator: Any = None) -> Any:  # Any: as above
+        """Return to the thread of rank i the i-th of the values of all threads, as `warp.sort`."""
+        _only_in_kernels("block.sort")
+
+    @staticmethod
+    def merge(value: Any, count: Any, comparator: Any = None) -> Any:  # Any: as above
+        """Return to each thread its value of those of the first `count` threads and of the others.
+
+        Both are in order, and `count` is the same in all threads; of equal values the first lead.
+        """
+        _only_in_kernels("block.merge")
 
     @staticmethod
     def any(test: Any) -> Any:  # Any: as above

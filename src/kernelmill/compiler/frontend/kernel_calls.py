@@ -6,7 +6,7 @@ import ast
 import functools
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from kernelmill.dtypes import (
     StructType,
     TupleType,
     Type,
+    bool_,
     dtype_of,
     int32,
     storage,
@@ -306,8 +307,10 @@ def _effect(row: EffectRow) -> Handler:
         function = None
         options: tuple[str, ...] = ()
         if row.combines:
-            op = args[plain] if len(args) > plain else _add()
-            function = _combination(frame, op, made[0].type, node)
+            default = _before(made[0].type) if row.compares else _add()
+            op = args[plain] if len(args) > plain else default
+            wanted = bool_ if row.compares else None
+            function = _combination(frame, op, made[0].type, node, result=wanted)
             if _is_symmetric(op, made[0].type):
                 options = ("either_order",)
         result = build.perform(row.name, made, function=function, options=options)
@@ -373,14 +376,31 @@ def _add() -> Known:
     return Known("km.add", add, lambda _: add, ("constant", "km.add"), constant=True)
 
 
-def _combination(frame: Frame, op: Value, type_: Type, node: ast.AST) -> str:
-    """Translate the operator that combines two values; return the name of its function."""
+def _less(a: Any, b: Any) -> Any:
+    return a < b
+
+
+def _nan_last(a: Any, b: Any) -> Any:
+    return a < b or (b != b and a == a)  # noqa: PLR0124 - whether it is nan
+
+
+def _before(type_: Type) -> Known:
+    """Return the order of values: nan is behind all numbers."""
+    floats = isinstance(type_, DType) and type_.kind == "float"
+    less = _nan_last if floats else _less
+    return Known("the order of values", less, lambda _: less, ("order", floats), constant=True)
+
+
+def _combination(
+    frame: Frame, op: Value, type_: Type, node: ast.AST, *, result: DType | None
+) -> str:
+    """Translate an operator of two values; return the name of its function."""
     if not isinstance(op, (Known, Closure)):
         raise OperatorError(
-            "the operator of a reduction is a function of two values",
+            f"the operator of a {'sort' if result else 'reduction'} is a function of two values",
             hint="pass km.add, km.maximum, a lambda or a def function",
         )
-    return frame.program.combination(frame, op, type_, node)
+    return frame.program.combination(frame, op, type_, result or type_, node)
 
 
 # ----------------------------------------------------------------------------- printing
@@ -434,9 +454,10 @@ def _printed(frame: Frame, node: ast.expr, values: list[ir.Expr]) -> str:
 
 def _effect_row(row: EffectRow) -> KernelRow:
     names = ("value", "init")[: row.values] + ("test",) * row.tests + ("count",) * row.counts
+    operator = ("comparator",) if row.compares else ("op",) if row.combines else ()
     return KernelRow(
         row.spelling.removeprefix("km."),
-        (*names, *(("op",) if row.combines else ())),
+        (*names, *operator),
         _effect(row),
         optional=int(row.combines),
     )

@@ -27,6 +27,7 @@ from kernelmill.compiler.kernel_verify import verify_kernel
 from kernelmill.compiler.narrow import narrow
 from kernelmill.compiler.simplify import drop_unread
 from kernelmill.compiler.source import find_source
+from kernelmill.dtypes import storage
 from kernelmill.errors import OperatorError
 
 if TYPE_CHECKING:
@@ -282,8 +283,8 @@ class _KernelTranslator(ProgramTranslator):
             return Known(name, None, lambda _: None, ("nothing", name), constant=True)
         return frame.leaf(made)
 
-    def combination(self, frame: Frame, op: Value, type_: Type, node: ast.AST) -> str:
-        """Translate an operator that combines two values of a type; return the function's name."""
+    def combination(self, frame: Frame, op: Value, type_: Type, result: Type, node: ast.AST) -> str:
+        """Translate an operator of two values of a type; return the function's name."""
         if isinstance(op, Closure) and _uses_values(op):
             raise frame.refusal(
                 node,
@@ -302,17 +303,23 @@ class _KernelTranslator(ProgramTranslator):
         )
         pair = [builder.param(0), builder.param(1)]
         with frame.at(node):
-            result = inner.scalar(calls.call(inner, op, calls.Arguments(pair), node), node)
-            builder.return_(convert(builder.cast(result, type_), type_))
-        made = builder.finish()
-        if has_effects(made):
+            made = inner.scalar(calls.call(inner, op, calls.Arguments(pair), node), node)
+            if type_ != result and storage(made.type) != result:
+                raise frame.refusal(
+                    node,
+                    f"the comparator returns {made.type}; a comparator returns a bool",
+                    "say whether the first value comes before the second",
+                )
+            builder.return_(convert(builder.cast(made, result), result))
+        combine = builder.finish()
+        if has_effects(combine):
             raise frame.refusal(
                 node,
                 "the operator of a reduction reads or changes memory",
                 "let it compute from its two arguments alone",
             )
-        self.functions.append(made)
-        return made.name
+        self.functions.append(combine)
+        return combine.name
 
 
 def _uses_values(closure: Closure) -> bool:

@@ -246,8 +246,10 @@ class ProgramTranslator:
         """Return the value of a call of a translated function."""
         return frame.builder.call(function, args)
 
-    def combination(self, frame: Frame, op: Value, type_: Type, node: ast.AST) -> str:
-        """Translate an operator that combines two values of a type; return the function's name."""
+    def combination(
+        self, frame: Frame, op: Value, type_: Type, result: Type, node: ast.AST
+    ) -> str:
+        """Translate an operator of two values of a type; return the function's name."""
         raise NotImplementedError
 
     def raw_function(self, raw: RawOp) -> ir.Function:
