@@ -250,11 +250,11 @@ def _grid(work: _Work, elements: int) -> _Placed:
     slots = len(work.values) * 256 if item == 1 and not work.weights else work.slots
     room = policy.counters if not work.weights else policy.counters // 2
     if slots <= room:
-        copies = 1
-        while copies < policy.copies and 2 * copies * slots <= room:
-            copies *= 2
-        each = policy.threads * policy.packets * max(1, policy.packet // item)
+        each = policy.threads * max(1, policy.packet // item)
         blocks = max(1, min(policy.resident * count, -(-elements // each)))
+        copies, share = 1, -(-elements // blocks)  # more copies than elements only take time
+        while copies < policy.copies and 2 * copies * slots <= min(room, share):
+            copies *= 2
         loops, bounds = "shared_counts", f"{policy.threads}, {policy.resident}"
     else:
         copies, loops, bounds = 1, "global_counts", str(policy.threads)

@@ -33,6 +33,7 @@ __all__ = [
     "ScanTree",
     "SearchPolicy",
     "SegmentTree",
+    "TopkPolicy",
     "chip_of",
     "histogram_policy",
     "own_rows_file",
@@ -50,6 +51,7 @@ __all__ = [
     "segments_evenly",
     "select_ring",
     "select_tile",
+    "topk_policy",
     "trying",
 ]
 
@@ -149,7 +151,7 @@ class SegmentTree:
 
 
 _SEGMENT_TREES: Final = (
-    SegmentTree(4, 4, 8, resident=5),
+    SegmentTree(4, 4, 8),
     SegmentTree(8, 2, 8),
     SegmentTree(16, 1, 8, resident=2),
     SegmentTree(32, 1, 4, resident=2),
@@ -169,12 +171,23 @@ def segment_tree(value_bytes: int) -> SegmentTree:
 class EvenPolicy:
     """How `device/segmented_even.cuh` reduces segments whose lengths are alike.
 
-    `block` elements or segments a block, up to as many blocks as run at once; from `short_from`
-    elements on, segments shorter than a warp are left to tiles.
+    Mean lengths of up to `most`; from `many` elements on, also of `least` at least: tiles do as
+    well with shorter ones.
     """
 
-    block: int = 2048
-    short_from: int = 1 << 22
+    most: int = 8192
+    many: int = 1 << 22
+    least: int = 512
+
+    def lanes(self, length: int, segments: int, wide: int) -> int:
+        """Return how many lanes take a segment, `wide` elements each at a time; 0 for tiles."""
+        least = self.least if length >= self.many else 0
+        if not segments * least <= length <= segments * self.most:
+            return 0
+        lanes = 1
+        while lanes < _WARP and lanes * wide * segments < length:
+            lanes *= 2
+        return lanes
 
 
 _EVENLY: Final = EvenPolicy()
@@ -268,7 +281,7 @@ def ring_policy(
 
 
 # Blocks of `device/scan.cuh` that share a multiprocessor, one block a tile: bounds registers.
-_SCAN_BESIDE: Final = ((1 << 30, 1),)
+_SCAN_BESIDE: Final = ((8, 3), (1 << 30, 1))
 
 
 def scan_beside(value_bytes: int) -> int:
@@ -353,16 +366,15 @@ class HistogramPolicy:
     """How `device/histogram.cuh` counts.
 
     Counters of 4 bytes a block, the most copies of each, threads of a block, blocks of them beside
-    each other on a multiprocessor, packets that a thread asks for at a time, and their bytes. Sums
-    in order: threads, blocks on a multiprocessor, the least elements of one, bytes of tables in
-    shared memory, and of all tables.
+    each other on a multiprocessor, and bytes that a thread asks for at a time. Sums in order:
+    threads, blocks on a multiprocessor, the least elements of one, bytes of tables in shared
+    memory, and of all tables.
     """
 
     counters: int = 8192
     copies: int = 32
     threads: int = 512
-    resident: int = 3
-    packets: int = 4
+    resident: int = 2
     packet: int = 16
     sum_threads: int = 256
     sum_blocks: int = 4
@@ -381,19 +393,35 @@ def histogram_policy() -> HistogramPolicy:
 
 @dataclass(frozen=True, slots=True)
 class SearchPolicy:
-    """How `device/search.cuh` searches: threads of a block, values of a thread, the most blocks."""
+    """How `device/search.cuh` searches for up to `most` values.
 
-    threads: int = 256
-    beside: int = 4
-    most_blocks: int = 1 << 16
+    Threads of a block, values of a thread side by side, how many parts of what is left it tells
+    apart at a time, bytes of the data that a block keeps, and blocks on a multiprocessor.
+    """
+
+    most: int
+    threads: int
+    beside: int
+    ways: int
+    kept: int
+    resident: int
+
+    def pivots(self, element_bytes: int) -> int:
+        """Return how many elements a block keeps."""
+        return max(1, self.kept // element_bytes)
 
 
-_SEARCH: Final = SearchPolicy()
+# Few values wait for memory, many for its bandwidth.
+_SEARCHES: Final = (
+    SearchPolicy(1 << 14, 64, 1, 8, 2048, 16),
+    SearchPolicy(1 << 18, 256, 1, 4, 4096, 8),
+    SearchPolicy(1 << 62, 512, 4, 2, 16384, 2),
+)
 
 
-def search_policy() -> SearchPolicy:
-    """Return how values are searched for on a device."""
-    return _SEARCH
+def search_policy(values: int) -> SearchPolicy:
+    """Return how so many values are searched for on a device."""
+    return next(row for row in _SEARCHES if values <= row.most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -516,3 +544,35 @@ def radix_count(chip: Chip, passes: int) -> int:
     """Return how many copies of the counts of so many digits a block has: a power of 2."""
     most = min(_RADIX_COPIES, _RADIX_COUNTS[chip] // (1024 * passes))
     return 1 << (most.bit_length() - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class TopkPolicy:
+    """How the first elements of an order are found: see `device/topk.cuh`.
+
+    A block of `threads` holds `capacity` elements and serves up to `most` of each row. It reads
+    rows of up to `alone` by itself; longer ones are looked through by `blocks` blocks of another
+    kernel on a multiprocessor, behind a limit from a sample of at most 2^`sample` elements.
+    """
+
+    threads: int
+    capacity: int
+    most: int
+    alone: int = 1 << 15
+    blocks: int = 4
+    sample: int = 15
+
+    def sample_bits(self, length: int) -> int:
+        """Return the size of a sample of so many elements, as a power of 2."""
+        return max(0, min(self.sample, length.bit_length() - 6))
+
+
+_TOPK: Final[dict[Chip, TopkPolicy]] = {
+    "bulk": TopkPolicy(1024, 4096, 1024),
+    "plain": TopkPolicy(512, 2048, 512),
+}
+
+
+def topk_policy(chip: Chip) -> TopkPolicy:
+    """Return how the first elements of an order are found on a chip."""
+    return _TOPK[chip]

@@ -214,9 +214,10 @@ def _bind(
     extents = layout.shape or (1,)
     strides = layout.strides if layout.shape else ((0,), (0,))
     length, elements = data.view.size, math.prod(shape)
-    policy = search_policy()
+    policy = search_policy(elements)
     blocks = -(-elements // (policy.threads * policy.beside))
-    grid = Grid(max(1, min(blocks, policy.most_blocks)), policy.threads, (length,))
+    most = policy.resident * backend.multiprocessors
+    grid = Grid(max(1, min(blocks, most)), policy.threads, (length,))
     step = data.view.strides[0] if length else 0
     return Bound(
         built=_built(request, found, operands, backend, source),
@@ -244,6 +245,7 @@ def _built(
     source_feed: Feed | None,
 ) -> Built:
     types = tuple(storage(a.type) for a in operands[:2])
+    policy = search_policy(operands[2].view.size) if backend.target == "cuda" else None
     if source_feed is not None:
         types = (types[0], source_feed.type)
     scope = Scope((found, *(feeds_scope(source_feed) if source_feed is not None else ())))
@@ -258,7 +260,7 @@ def _built(
         made, source_of = _source_text(source_feed, found.size)
         printed_source = () if made is None else made.printed
         includes = () if made is None else made.includes
-        if backend.target == "host":
+        if policy is None:
             adjoins = "true" if plain else "false"
             run = (
                 f"km::search<km::Op, {data}, {value}, {upper}, {adjoins}{source_of and ', Values'}>"
@@ -266,14 +268,14 @@ def _built(
             )
             printed_host = [print_program(program, HOST), *printed_source]
             return assemble(name, ["search.hpp", *includes], printed_host, run, source_of)
-        policy = search_policy()
         printed = print_program(program, CUDA)
         room = max(VALUE_SLOT, -(-scope.size // VALUE_SLOT) * VALUE_SLOT)
         count = 3 + (len(source_feed.arguments) if source_feed is not None else 0)
         access = "km::element" if aligned else "km::unaligned_element"
         rest = (
             f"{source_of}typedef km::search<km::Op, {data}, {value}, {upper}, {room}, {access}, "
-            f"{policy.beside}, {count}{source_of and ', Values'}> Run;\n"
+            f"{policy.beside}, {policy.ways}, {policy.pivots(types[0].itemsize)}, "
+            f"{count}{source_of and ', Values'}> Run;\n"
             f"KM_EXPORT void __launch_bounds__({policy.threads})\n"
             "km_kernel(const __grid_constant__ Run::call call) {\n"
             "  km::take_turn();\n  Run::each(call);\n}\n"
@@ -289,7 +291,7 @@ def _built(
         sum(a.view.dtype.itemsize for a in operands[:2]), depth * (2 + count_flops(program))
     )
     fed = None if source_feed is None else source_feed.key
-    key = ("search", found, types, request.upper, aligned, plain, fed)
+    key = ("search", found, types, request.upper, aligned, plain, fed, policy)
     return build(key, "search", scope, cost, source, backend=backend)
 
 

@@ -64,6 +64,7 @@ struct histogram<indices<K...>, Place, Count, Access, Operands> {
   typedef typename Count::out O;
   static constexpr int channels = (int)sizeof...(K), wide = 16 / (int)sizeof(T);
   static constexpr bool bytes = sizeof(T) == 1 && !Count::weights;
+  typedef batch<typename stored<T>::type, wide> held;
   typedef HistogramCall<Operands, channels * (int)sizeof(Bins)> call;
 
   static KM_INL const Bins& bins(const call& c, int k) { return ((const Bins*)c.captures)[k]; }
@@ -110,6 +111,11 @@ struct histogram<indices<K...>, Place, Count, Access, Operands> {
     const int to = Operands - channels + k;
     store_anywhere<O>(c.data[to] + bin * c.strides[to][0], total_as<O>::of(sum));
   }
+  // Adds the sum of a block to that of all; where there is one block, it is the result.
+  static KM_INL void add(const call& c, int k, i64 bin, u64 sum) {
+    if (gridDim.x == 1 && !bytes) store(c, k, bin, (i64)sum);
+    else if (sum != 0) atomic_add<relaxed>(sums(c) + offset(c, k) + bin, sum);
+  }
   // What the last block does where sums are whole numbers: they become results, and zero again.
   static KM_INL void deliver(const call& c) {
     if (!is_last(c)) return;
@@ -127,7 +133,11 @@ struct histogram<indices<K...>, Place, Count, Access, Operands> {
   struct shared_table {
     S* at;
     u32 copies, mine;
+    S* lost;  // where lanes count what is in no bin, which takes less time than not to count it
     KM_INL void add(i32 bin, S by) const { add_shared(at + ((u32)bin * copies + mine), by); }
+    KM_INL void add_or_lose(i32 bin, i32 bins, S by) const {
+      add_shared((u32)bin < (u32)bins ? at + ((u32)bin * copies + mine) : lost, by);
+    }
   };
   static KM_INL i32 slot_of(const Place& p, T x) {
     if constexpr (bytes) return (i32)bit_cast<u8>(x);
@@ -137,8 +147,12 @@ struct histogram<indices<K...>, Place, Count, Access, Operands> {
     const i32 bin = slot_of(p, x);
     if (bytes || bin >= 0) to.add(bin, by);
   }
-  // The bin of a value that lies near an edge: rare, and kept out of the loops.
-  static KM_COLD i32 settled(const call& c, T x) { return place(c, 0).place(x); }
+  // Values of which some lie near an edge: rare, and kept out of the loops.
+  static KM_COLD void count_near(const call& c, const shared_table& to, const packet& seen) {
+    const Place p = place(c, 0);
+    const held some = bit_cast<held>(seen);
+    KM_UNROLL_ALL for (int v = 0; v < wide; v++) count(to, p, widened(T(), some.item[v]), (S)1);
+  }
   static KM_INL void count_packed(const call& c, const shared_table& to, const Place& p) {
     const i64 packets = c.elements / wide, step = (i64)gridDim.x * blockDim.x;
     const packet* from = (const packet*)c.data[0];
@@ -153,17 +167,15 @@ struct histogram<indices<K...>, Place, Count, Access, Operands> {
     if (blockIdx.x == 0 && i < c.elements) count(to, p, element<T>::load(c.data[0] + i * (i64)sizeof(T)), (S)1);
   }
   static KM_INL void count_packet(const call& c, const shared_table& to, const Place& p, const packet& seen) {
-    typedef batch<typename stored<T>::type, wide> held;
     const held some = bit_cast<held>(seen);
-    KM_UNROLL_ALL for (int v = 0; v < wide; v++) {
-      const T x = widened(T(), some.item[v]);
-      if constexpr (bytes) {
-        count(to, p, x, (S)1);
-      } else {
-        i32 bin = p.place_sure(x);
-        if (bin == unsure) bin = settled(c, x);
-        if (bin >= 0) to.add(bin, (S)1);
-      }
+    if constexpr (bytes) {
+      KM_UNROLL_ALL for (int v = 0; v < wide; v++) count(to, p, widened(T(), some.item[v]), (S)1);
+    } else {
+      i32 bin[wide];
+      bool sure = true;
+      KM_UNROLL_ALL for (int v = 0; v < wide; v++) sure &= p.place_sure(widened(T(), some.item[v]), bin[v]);
+      if (KM_UNLIKELY(!sure)) return count_near(c, to, seen);
+      KM_UNROLL_ALL for (int v = 0; v < wide; v++) to.add_or_lose(bin[v], p.bins, (S)1);
     }
   }
   static KM_INL void count_each(const call& c, const shared_table& to, const Place& p, int k) {
@@ -178,12 +190,13 @@ struct histogram<indices<K...>, Place, Count, Access, Operands> {
   static KM_INL i64 slots(const call& c, int k) { return bytes ? 256 : bins(c, k).bins; }
 
   static KM_INL void shared_counts(const call& c) {
-    __shared__ __align__(16) S table[counter_room * 4 / sizeof(S)];
+    __shared__ __align__(16) S table[counter_room * 4 / sizeof(S) + warp_size];
     i64 all = 0;
     for (int k = 0; k < channels; k++) all += slots(c, k);
     for (i64 i = threadIdx.x; i < all * c.copies; i += blockDim.x) table[i] = 0;
     block_barrier();
-    shared_table to = {table, (u32)c.copies, lane_id() & (u32)(c.copies - 1)};
+    S* const lost = table + counter_room * 4 / sizeof(S) + lane_id();
+    shared_table to = {table, (u32)c.copies, lane_id() & (u32)(c.copies - 1), lost};
     _Pragma("unroll 1") for (int k = 0; k < channels; k++) {
       const Place p = place(c, k);
       if (packed(c)) count_packed(c, to, p);
@@ -199,11 +212,11 @@ struct histogram<indices<K...>, Place, Count, Access, Operands> {
         for (u32 q = 0; q < (u32)c.copies; q++) sum += from[b * c.copies + ((q + lane_id()) & (u32)(c.copies - 1))];
         i64 bin = b;
         if constexpr (bytes) bin = p.place(element<T>::load((const char*)&b));
-        if (sum != 0 && bin >= 0) atomic_add<relaxed>(sums(c) + offset(c, k) + bin, (u64)sum);
+        if (bin >= 0) add(c, k, bin, (u64)sum);
       }
       from += slots(c, k) * c.copies;
     }
-    deliver(c);
+    if (gridDim.x > 1 || bytes) deliver(c);
   }
 
   // ---- counters in memory: lanes of one bin add once

@@ -41,6 +41,9 @@ template <class C> KM_INL C measured(u16 x) { return measured<C>((u32)x); }
 template <class C> KM_INL C measured(f16 x) { return (C)(f32)x; }
 template <class C> KM_INL C measured(bf16 x) { return (C)(f32)x; }
 
+KM_INL f32 magnitude(f32 x) { return __builtin_fabsf(x); }
+KM_INL f64 magnitude(f64 x) { return __builtin_fabs(x); }
+
 // What a call passes for each channel: `scale` is bins / width, `slack` how far from the edges of a bin a
 // quotient is sure, 1 where it never is.  `bias` moves whole numbers away from edges that are whole too:
 // 0.5 where all of them are.  `first` and `last` bound what is counted, `last` itself where
@@ -50,7 +53,7 @@ struct Bins {
   i64 bins, closed;
 };
 
-constexpr i32 no_bin = -1, unsure = -2;
+constexpr i32 no_bin = -1;
 
 // Even bins of values of type T between edges of type E, which are computed in type D as np.linspace does;
 // NumPy has quotients in type Q.
@@ -103,18 +106,16 @@ template <class T, class E, class D, class Q> struct even_bins {
     const i32 k = by_edge((in ? a : first) + bias);
     return in ? k : no_bin;
   }
-  // The bin where the quotient is far from edges, no_bin, or `unsure`.  Conversions are slow on devices, so
-  // a sum with `whole` ends at the nearest integer, which is then in its lowest bits; quotients that are no
-  // bin leave other bits there.
-  KM_INL i32 place_sure(T x) const {
+  // The bin where the quotient is far from edges, or a number that is none of a bin; returns whether it is
+  // sure.  Conversions are slow on devices, so a sum with `whole` ends at the nearest integer, which is then in
+  // its lowest bits; quotients that are no bin leave other bits there.  The last edge may lie behind all bins.
+  KM_INL bool place_sure(T x, i32& k) const {
     constexpr C whole = sizeof(C) == 4 ? (C)12582912.0 : (C)6755399441055744.0;
     const C at = (measured<C>(x) - (start - bias)) * scale - (C)0.5, near = at + whole;
     const C rest = at - (near - whole), sure = (C)0.5 - slack;
-    i32 k;
     if constexpr (sizeof(C) == 4) k = (i32)(bit_cast<u32>(near) - bit_cast<u32>(whole));
     else k = near < whole + (C)4294967296.0 ? (i32)((u32)bit_cast<u64>(near) - (u32)bit_cast<u64>(whole)) : -1;
-    if (!((rest < sure) & (rest > -sure))) return unsure;
-    return (u32)k < (u32)bins ? k : (k == bins ? unsure : no_bin);  // there the last edge may lie
+    return (magnitude(rest) < sure) & (k != bins);
   }
 };
 
@@ -145,7 +146,10 @@ template <class T, class E, class C> struct edged_bins {
     return low;
   }
   KM_INL i32 place_near(T x) const { return place(x); }
-  KM_INL i32 place_sure(T x) const { return place(x); }
+  KM_INL bool place_sure(T x, i32& k) const {
+    k = place(x);
+    return true;
+  }
 };
 
 // Values that are the number of their bin.
@@ -156,7 +160,10 @@ template <class T> struct own_bins {
   KM_INL own_bins(const Bins& b, const char*) : bins((i32)b.bins) {}
   KM_INL i32 place(T x) const { return (u64)(i64)x < (u64)bins ? (i32)x : no_bin; }
   KM_INL i32 place_near(T x) const { return place(x); }
-  KM_INL i32 place_sure(T x) const { return place(x); }
+  KM_INL bool place_sure(T x, i32& k) const {
+    k = place(x);
+    return true;
+  }
 };
 
 }  // namespace km
