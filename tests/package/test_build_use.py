@@ -124,6 +124,49 @@ def test_the_verb_dev(tmp_path):
     assert done.returncode == 1
 
 
+REGISTRATION = """
+#pragma once
+#include <Python.h>
+#define CONCAT_(A, B) A##B
+#define CONCAT(A, B) CONCAT_(A, B)
+#define STRINGIFY_(A) #A
+#define STRINGIFY(A) STRINGIFY_(A)
+#define STABLE_TORCH_LIBRARY_EXPAND(NAME, MODULE) STABLE_TORCH_LIBRARY(NAME, MODULE)
+#define STABLE_TORCH_LIBRARY_IMPL_EXPAND(NAME, DEVICE, MODULE) STABLE_TORCH_LIBRARY_IMPL(NAME, DEVICE, MODULE)
+#define REGISTER_EXTENSION(NAME) \\
+  PyMODINIT_FUNC CONCAT(PyInit_, NAME)() { \\
+    static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, STRINGIFY(NAME), nullptr, 0, nullptr}; \\
+    return PyModule_Create(&module); \\
+  }
+"""
+
+
+def test_a_registration_of_the_projects_own_needs_no_python_headers(tmp_path):
+    root = kp.scaffolded(tmp_path / kp.NAME, "torch", ("cpu",))
+    (root / "torch-ext/registration.h").write_text(REGISTRATION)
+    kp.kernelmill("build", cwd=root)
+    code = f"import sys; sys.path.insert(0, {str(root / 'wheels')!r})\n{USE}"
+    kp.kernelmill("wheel", "--out", "wheels", cwd=root)
+    (made,) = (root / "wheels").iterdir()
+    with zipfile.ZipFile(made) as archive:
+        archive.extractall(root / "wheels")
+    kp.python(code)
+
+
+@pytest.mark.parametrize(
+    ("framework", "header", "hint"),
+    [
+        ("torch", "torch/all.h", "without `stable-abi` all are there"),
+        ("classic", "torch/csrc/python_headers.h", "include torch/all.h, and register with TORCH_"),
+    ],
+)
+def test_headers_that_a_binding_cannot_include(tmp_path, framework, header, hint):
+    root = kp.scaffolded(tmp_path / kp.NAME, framework, ("cpu",))
+    (root / "torch-ext/binding.cpp").write_text(f"#include <{header}>\n")
+    done = kp.kernelmill("build", cwd=root, check=1)
+    assert hint in done.stderr
+
+
 def test_watching_builds_after_each_change(tmp_path):
     from kernelmill.package.watch import follow
 
@@ -213,6 +256,20 @@ TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) {
 }
 REGISTER_EXTENSION(TORCH_EXTENSION_NAME)
 """
+
+
+@pytest.mark.slow
+def test_precompiled_headers_change_no_byte(tmp_path):
+    root = kp.scaffolded(tmp_path / kp.NAME, "classic", ("cpu",))
+    name = f"torch213-cxx11-cpu-{kp.MACHINE}"
+    made = []
+    for words in ([], ["--precompiled"]):
+        kp.kernelmill("build", "--no-cache", "--verbose", "--variant", name, *words, cwd=root)
+        made.append(kp.tree(root / "build" / name))
+        log = (root / "build/.kernelmill/logs" / f"{name}.log").read_text()
+        assert ("torch_headers.h -std=" in log) == bool(words)
+        kp.kernelmill("clean", cwd=root)
+    assert made[0] == made[1]
 
 
 @pytest.mark.slow

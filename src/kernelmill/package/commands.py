@@ -32,6 +32,13 @@ __all__ = ["Cancelled", "Commands"]
 # The largest templates take minutes an architecture; a compiler that hangs ends some time.
 _LIMIT: Final = 3600.0
 _MANY_LINES: Final = 400
+# What helps, by what a compiler says.
+_HINTS: Final = {
+    "TORCH_TARGET_VERSION is defined": "the stable ABI has the headers below torch/csrc/stable and "
+    "torch/headeronly alone; without `stable-abi` all are there, and each torch is built for",
+    "torch/csrc/python_headers.h": "torch/extension.h and torch/python.h need more of Python than "
+    "its stable ABI: include torch/all.h, and register with TORCH_LIBRARY_EXPAND",
+}
 
 
 class Cancelled(Exception):  # noqa: N818 - no error: somebody asked for the end
@@ -89,7 +96,8 @@ class Commands:
         if done.outcome == "cancelled":
             raise Cancelled
         if not done.ok:
-            raise CompileError(f"{what} {_ending(done)}", log=_first_lines(done.output), hint=hint)
+            helps = hint or next((h for word, h in _HINTS.items() if word in done.output), "")
+            raise CompileError(f"{what} {_ending(done)}", log=_first_lines(done.output), hint=helps)
         return done
 
     @contextmanager

@@ -86,11 +86,8 @@ def binding_of(variant: Variant, manifest: Manifest, toolkit: Sequence[Path] = (
     assert version is not None
     cuda = variant.backend.name == "cuda"
     headers = _headers(kind, version)
-    includes = {
-        "stable": ("torch/include",),
-        "classic": ("torch/include", "torch/include/torch/csrc/api/include"),
-        "tvm-ffi": ("tvm_ffi/include",),
-    }[kind]
+    torch = ("torch/include", "torch/include/torch/csrc/api/include")
+    includes = ("tvm_ffi/include",) if kind == "tvm-ffi" else torch
     libraries = ["libtvm_ffi.so"]
     if kind != "tvm-ffi":
         libraries = [*_TORCH_LIBRARIES, *(_TORCH_CUDA_LIBRARIES if cuda else ())]

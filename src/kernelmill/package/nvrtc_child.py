@@ -9,6 +9,9 @@ import ctypes
 import sys
 from pathlib import Path
 
+# Said of every old chip; that it is compiled for was decided elsewhere.
+_KNOWN = "nvrtc: warning: Architectures prior to "
+
 
 def main(library: str, source: str, arch: str, output: str, *options: str) -> int:
     """Compile, write what was made, print the log."""
@@ -19,7 +22,8 @@ def main(library: str, source: str, arch: str, output: str, *options: str) -> in
     words = [f"--gpu-architecture={arch}".encode(), *(option.encode() for option in options)]
     failed = nvrtc.nvrtcCompileProgram(program, len(words), (ctypes.c_char_p * len(words))(*words))
     log = _read(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
-    sys.stdout.write(log.rstrip(b"\0").decode("utf-8", "replace"))
+    lines = log.rstrip(b"\0").decode("utf-8", "replace").splitlines(keepends=True)
+    sys.stdout.write("".join(line for line in lines if not line.startswith(_KNOWN)))
     if failed:
         return 1
     kind = "CUBIN" if arch.startswith("sm_") else "PTX"

@@ -165,7 +165,7 @@ def _host(torch: bool, cuda: Cuda | None) -> HostCompiler:  # noqa: FBT001
 def _identity(host: HostCompiler) -> str:
     data = [
         (path.name, path.read_bytes())
-        for folder in ("pins", "pins/sys", "include", "nvrtc")
+        for folder in ("pins", "pins/sys", "include", "nvrtc", "python")
         for path in sorted((DATA / folder).iterdir())
         if path.is_file()
     ]
@@ -308,7 +308,7 @@ class _Maker:
         binding, folders = self.binding, [DATA / "pins"]
         if reads.framework:
             folders += [binding.headers.path / name for name in binding.includes]
-            folders += [one.include for one in binding.more]
+            folders += [*(one.include for one in binding.more), DATA / "python"]
         return [word for folder in (*folders, *more) for word in ("-isystem", str(folder))]
 
     def _maps(self, reads: _Reads) -> list[str]:
