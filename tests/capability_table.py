@@ -225,6 +225,10 @@ def ordered(x: Any) -> Any:
     return found["key"] if is_struct(x) else found
 
 
+def merged(x: Any) -> Any:
+    return ordered(km.merge(x, x, comparator=by_key if is_struct(x) else None))
+
+
 FAMILIES: dict[str, Family] = {
     "transform": Family(transformed, lambda x: x),
     "reduce": Family(reduced, largest),
@@ -244,6 +248,7 @@ FAMILIES: dict[str, Family] = {
     "segmented": Family(segments, of_segments),
     "segmented_scan": Family(scans_of_segments, running_segments),
     "sort": Family(ordered, lambda x: np.sort(keys(x), axis=-1)),
+    "merge": Family(merged, lambda x: np.sort(np.concatenate([keys(x), keys(x)]))),
 }  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from kernelmill import iterators as iterators
     from kernelmill import testing as testing
+    from kernelmill.algorithms.batched_copy import batched_copy
     from kernelmill.algorithms.capabilities import capabilities
     from kernelmill.algorithms.extremes import argmax, argmin
     from kernelmill.algorithms.histogram import (
@@ -159,6 +160,7 @@ __version__ = "0.1.0"
 # Where each public name lives. A name is imported when it is first used: `import kernelmill`
 # costs next to nothing.
 _HOMES: Final = {
+    "kernelmill.algorithms.batched_copy": ("batched_copy",),
     "kernelmill.algorithms.capabilities": ("capabilities",),
     "kernelmill.algorithms.extremes": ("argmax", "argmin"),
     "kernelmill.algorithms.merge": (
@@ -331,6 +333,7 @@ __all__ = [
     "argsort",
     "atomic",
     "barrier",
+    "batched_copy",
     "batched_topk",
     "bfloat16",
     "bincount",

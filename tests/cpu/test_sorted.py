@@ -8,13 +8,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import devices
 import kernelmill as km
 from sorted_order import order
 
 NUMBERS = st.lists(st.integers(-9, 9), max_size=60)
+# Examples share the device that a test runs on.
+SHARED = (HealthCheck.function_scoped_fixture,)
+
+
+@pytest.fixture(params=["cpu", "emulator", pytest.param("cuda:0", marks=pytest.mark.cuda)])
+def on_device(request: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Run a test on every device; NumPy arrays are moved there and back."""
+    devices.unoptimised(monkeypatch)
+    with km.Device(request.param):
+        yield request.param
 
 
 # ----------------------------------------------------------------------------- topk
@@ -91,9 +102,11 @@ def test_the_nth_element_is_in_its_place(numbers: list[int], data: Any) -> None:
 # ----------------------------------------------------------------------------- merge and sets
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=SHARED)
 @given(NUMBERS, NUMBERS, st.booleans())
-def test_merging_is_stable(first: list[int], second: list[int], descending: bool) -> None:
+def test_merging_is_stable(
+    on_device: str, first: list[int], second: list[int], descending: bool
+) -> None:
     a, b = (np.array(sorted(v, reverse=descending), "i4") for v in (first, second))
     both = np.concatenate([a, b])
     wanted = order(both, descending=descending)
@@ -113,7 +126,7 @@ def test_merging_is_stable(first: list[int], second: list[int], descending: bool
     assert np.array_equal(doubled, 2.0 * wanted)
 
 
-def test_long_arrays_are_merged_by_all_threads() -> None:
+def test_long_arrays_are_merged_by_all_threads(on_device: str) -> None:
     random = np.random.default_rng(4)
     a, b = np.sort(random.normal(size=70_000)), np.sort(random.normal(size=30_001))
     out = np.zeros((100_001, 2))
@@ -136,9 +149,9 @@ def test_merging_without_order_gives_the_elements() -> None:
     assert np.array_equal(np.sort(source), np.arange(70_000))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40, deadline=None, suppress_health_check=SHARED)
 @given(NUMBERS, NUMBERS)
-def test_sets_count_as_in_cpp(first: list[int], second: list[int]) -> None:
+def test_sets_count_as_in_cpp(on_device: str, first: list[int], second: list[int]) -> None:
     a, b = np.array(sorted(first), "i8"), np.array(sorted(second), "i8")
     left, right = Counter(first), Counter(second)
     for name, wanted in (
@@ -151,9 +164,9 @@ def test_sets_count_as_in_cpp(first: list[int], second: list[int]) -> None:
     assert falling.tolist() == sorted((left | right).elements(), reverse=True)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40, deadline=None, suppress_health_check=SHARED)
 @given(NUMBERS)
-def test_it_is_told_whether_an_array_is_sorted(numbers: list[int]) -> None:
+def test_it_is_told_whether_an_array_is_sorted(on_device: str, numbers: list[int]) -> None:
     x = np.array(numbers, "f4")
     assert km.is_sorted(x) == (numbers == sorted(numbers))
     assert km.is_sorted(x, descending=True) == (numbers == sorted(numbers, reverse=True))
@@ -198,7 +211,7 @@ def test_segments_of_any_lengths(dtype: str, descending: bool) -> None:
         assert np.array_equal(found, wanted)
 
 
-def test_segments_by_a_comparator_and_in_place() -> None:
+def test_segments_by_a_comparator_and_in_place(on_device: str) -> None:
     x = np.random.default_rng(7).integers(-50, 50, 3000)
     offsets = np.array([10, 40, 41, 2900])
     wanted = by_segments(abs(x), offsets, descending=False)
@@ -292,11 +305,3 @@ def test_faults_say_what_was_found(call: Any, error: type[Exception], text: str)
     with pytest.raises(error) as caught:
         call()
     assert caught.value.message == text  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize("name", ["topk", "merge", "segmented_sort"])
-def test_the_emulator_has_no_form_yet(name: str) -> None:
-    more: dict[str, Any] = {"topk": 1, "merge": X, "segmented_sort": np.array([0, 3])}
-    with km.Device("emulator"), pytest.raises(km.NotImplementedHere) as caught:
-        getattr(km, name)(X, more[name])
-    assert caught.value.message.startswith(f"{name} has no form for CUDA in this version")

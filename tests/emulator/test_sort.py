@@ -215,17 +215,3 @@ def test_arrays_that_lie_otherwise_and_results_over_their_input(small_tiles):
         km.sort_by_key(keys, values, out=(values, keys))
         assert same(values, x[wanted])
         assert same(keys, np.arange(size, dtype=x.dtype)[wanted])
-
-
-def test_what_has_no_form_is_refused_by_name():
-    x = np.ones(3, np.complex128)
-    with pytest.raises(km.NotImplementedHere) as caught:
-        km.sort(x)
-    assert caught.value.message == (
-        "sort with elements of complex128 has no form for CUDA in this version; the arrays are on "
-        "emulator"
-    )
-    with pytest.raises(km.NotImplementedHere, match="argsort with a comparator has no form"):
-        km.argsort(x.real, comparator=lambda a, b: a > b)
-    with pytest.raises(km.NotImplementedHere, match="sort with algorithm='merge' has no form"):
-        km.sort(x.real, algorithm="merge")

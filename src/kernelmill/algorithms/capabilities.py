@@ -55,6 +55,7 @@ _FAMILY_OF: Final = {
     "segmented": "segmented",
     "segmented_scan": "segmented",
     "sort": "sort",
+    "merge": "merge",
 }
 FAMILIES: Final = tuple(_FAMILY_OF)
 BACKENDS: Final = ("cpu", "cuda", "emulator")
@@ -87,11 +88,6 @@ class Hole:
 _THROUGH: Final = {
     ("sort", "cpu"): (PARTITIONED, "numpy.sort where there is no AVX-512, and along axes"),
 }
-# What a family does not do on a GPU yet.
-_WITHOUT: Final = {
-    ("sort", "complex128"): "sort with elements of complex128 has no form for CUDA in this version",
-    ("sort", STRUCT): "sort with a comparator has no form for CUDA in this version",
-}
 _TURNED: Final = ("transposed",)
 _NO_ORDER: Final = ("complex64", "complex128", STRUCT)
 HOLES: Final = (
@@ -102,6 +98,7 @@ HOLES: Final = (
         _TURNED,
         "`x` has shape {shape}; expected: one dimension",
     ),
+    Hole(("merge",), DTYPES, _TURNED, "`a` has shape {shape}; expected: one dimension"),
     Hole(
         ("scan",), DTYPES, _TURNED, "`x` has 2 dimensions; inclusive_scan without `axis` takes one"
     ),
@@ -225,7 +222,7 @@ def capabilities() -> Capabilities:
                 layout,
                 backend,
                 reasons[backend]
-                or _lacking(family, dtype, backend)
+                or _lacking(family, backend)
                 or _refusal(family, dtype, layout),
                 _through(family, dtype, backend),
             )
@@ -234,10 +231,8 @@ def capabilities() -> Capabilities:
     )
 
 
-def _lacking(family: str, dtype: str, device: str) -> str:
-    backend = backend_named(device)
-    without = _WITHOUT.get((family, dtype), "") if backend.target == "cuda" else ""
-    return lacking(backend, _FAMILY_OF[family]) or without
+def _lacking(family: str, device: str) -> str:
+    return lacking(backend_named(device), _FAMILY_OF[family])
 
 
 def _refusal(family: str, dtype: str, layout: str) -> str:

@@ -20,18 +20,22 @@ from kernelmill.algorithms.arguments import (
     rules_of,
 )
 from kernelmill.algorithms.costs import Cost
+from kernelmill.algorithms.merges_arrays import ArrayMerge
+from kernelmill.algorithms.merges_sort import tile_of
+from kernelmill.algorithms.merges_source import MergeOrder
 from kernelmill.algorithms.moves import moved
 from kernelmill.algorithms.orders import own_order
 from kernelmill.algorithms.plan import Bound, Plan, build, execute
+from kernelmill.algorithms.policy import chip_of
 from kernelmill.algorithms.reduce import transform_reduce
 from kernelmill.algorithms.search import lower_bound, upper_bound
 from kernelmill.algorithms.select import select
-from kernelmill.algorithms.sort_call import check_order, comparing, element_of
+from kernelmill.algorithms.sort_call import check_order, comparing, element_of, returned
 from kernelmill.algorithms.sort_host import apart, flat_strides, less_of, raw, room_of, take
 from kernelmill.algorithms.source import assemble
 from kernelmill.algorithms.transform import transform
 from kernelmill.compiler.cpp_types import type_spelling
-from kernelmill.compiler.op import WELL_KNOWN
+from kernelmill.compiler.op import WELL_KNOWN, specialize
 from kernelmill.errors import ArgumentError, DTypeError, ShapeError
 from kernelmill.runtime.memory import array_of, as_view
 
@@ -298,8 +302,17 @@ def _prepare(request: _Request, inputs: tuple[Any, ...], out: Any) -> Bound:
     wanted = tuple(element_of(first) for first, _ in pairs)
     shape = (a.view.size + b.view.size,)
     outputs, result = moved_outputs(call.out, wanted, shape, given)
-    less = less_of(type_, compare, descending=request.descending)
-    return replace(_bind(pairs, outputs, less, backend), result=result)
+    if backend.target == "host":
+        less = less_of(type_, compare, descending=request.descending)
+        return replace(_bind(pairs, outputs, less, backend), result=result)
+    if compare is None:
+        compare = specialize(own_order([type_], ["a"]), (type_, type_))
+    order = MergeOrder(type_, compare, request.descending, chip_of(backend.arch))
+    tile = tile_of("merge", order, shape[0], backend)
+    bound = replace(ArrayMerge(pairs, outputs, order, tile, backend).bind(), result=result)
+    if call.returns:
+        return replace(bound, finish=partial(returned, bound.finish, call))
+    return bound
 
 
 def _names(count: int) -> list[str]:
@@ -351,7 +364,7 @@ def _bind(
         workspace=0,
         result=None,
         flags=0,
-        finish=partial(_settled, rooms, values, places),
+        finish=partial(_settled, pairs, rooms, values, places),
     )
 
 
@@ -371,6 +384,7 @@ def _built(a: Argument, less: Less, backend: Backend, *, sourced: bool) -> Built
 
 
 def _settled(
+    _: Sequence[tuple[Argument, Argument]],  # whose memory is read
     rooms: Sequence[Room],
     values: Sequence[np.ndarray[Any, Any]],
     places: np.ndarray[Any, Any] | None,

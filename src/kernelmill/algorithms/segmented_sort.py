@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -19,10 +19,18 @@ from kernelmill.algorithms.arguments import (
     rules_of,
 )
 from kernelmill.algorithms.costs import Cost
+from kernelmill.algorithms.merges_segments import bind_merge_segments
 from kernelmill.algorithms.moves import moved
 from kernelmill.algorithms.plan import Bound, Plan, build, execute
-from kernelmill.algorithms.sort_call import check_order, comparing, element_of
+from kernelmill.algorithms.sort_call import (
+    SortRequest,
+    check_order,
+    comparing,
+    element_of,
+    returned,
+)
 from kernelmill.algorithms.sort_host import (
+    HostSort,
     apart,
     contiguous,
     flat_strides,
@@ -128,10 +136,18 @@ def _prepare(request: _Request, inputs: tuple[Any, ...], out: Any) -> Bound:
         check_order(type_, "x")
     else:
         compare = comparing(request.comparator, (type_, type_), rules_of(given[:1]))
-    less = less_of(type_, compare, descending=request.descending)
     sorted_ = [x, *values]
     wanted = tuple(element_of(a) for a in sorted_)
     outputs, result = moved_outputs(call.out, wanted, x.view.shape, sorted_)
+    if backend.target != "host":
+        name: Literal["sort", "sort_by_key"] = "sort_by_key" if values else "sort"
+        asked = SortRequest(name, request.comparator, request.descending)
+        work = HostSort(asked, x, tuple(values), tuple(outputs), 0, compare, backend)
+        bound = replace(bind_merge_segments(work, offsets), result=result)
+        if call.returns:
+            return replace(bound, finish=partial(returned, bound.finish, call))
+        return bound
+    less = less_of(type_, compare, descending=request.descending)
     bound = _Work(x, offsets, tuple(values), tuple(outputs), less, backend).bind()
     return replace(bound, result=result)
 
@@ -151,6 +167,8 @@ def _check_shapes(x: Argument, offsets: Argument, values: Sequence[Argument]) ->
         raise DTypeError(f"`offsets` has elements of {type_}; expected: integers")
     if not offsets.view.size:
         raise ShapeError("`offsets` is empty; expected: one more than there are segments")
+    if offsets.view.place is not None:
+        return  # nobody waits for a device to look at them: any are served there
     found, length = array_of(offsets.view), x.view.size
     if found.min() < 0 or found.max() > length:
         at = int(np.argmax((found < 0) | (found > length)))

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from kernelmill.algorithms.arguments import arguments_of, backend_of, moved_outputs, rules_of
+from kernelmill.algorithms.merges_sort import bind_merge_sort
 from kernelmill.algorithms.moves import moved
 from kernelmill.algorithms.orders import check_comparator
 from kernelmill.algorithms.sort_cuda import bind_cuda_sort
@@ -36,10 +37,13 @@ __all__ = [
     "element_of",
     "name_types",
     "prepare_sort",
+    "returned",
 ]
 
 Algorithm: TypeAlias = Literal["auto", "radix", "merge"]
 _LARGEST_VALUE: Final = 64
+# Bytes of elements that a device sorts by their digits.
+_LARGEST_DIGITS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,13 +169,20 @@ def prepare_sort(request: SortRequest, inputs: tuple[Any, ...], out: Any) -> Bou
     wanted = (int64,) if request.name == "argsort" else tuple(element_of(a) for a in given)
     outputs, result = moved_outputs(call.out, wanted, keys.view.shape, given)
     work = HostSort(request, keys, tuple(values), tuple(outputs), axis, compare, backend)
-    bind = bind_sort if backend.target == "host" else bind_cuda_sort
-    bound = replace(bind(work), result=result)
+    bound = replace(_binder(work)(work), result=result)
     if call.returns:
-        return replace(bound, finish=partial(_returned, bound.finish, call))
+        return replace(bound, finish=partial(returned, bound.finish, call))
     return bound
 
 
-def _returned(finish: Callable[[Any], Any] | None, call: Moved, result: Any) -> Any:
+def _binder(work: HostSort) -> Callable[[HostSort], Bound]:
+    """Return what binds a sort: on the processor, by comparison, or by digits."""
+    if work.backend.target == "host":
+        return bind_sort
+    compares = work.merges or work.type.itemsize > _LARGEST_DIGITS
+    return bind_merge_sort if compares else bind_cuda_sort
+
+
+def returned(finish: Callable[[Any], Any] | None, call: Moved, result: Any) -> Any:
     """Return results to the host, when all that follows the first launch is done."""
     return call.back(finish(result) if finish else result)

@@ -47,9 +47,10 @@ from kernelmill.runtime.memory import may_overlap
 if TYPE_CHECKING:
     from kernelmill.algorithms.policy import Chip, RadixTile, RanksPolicy
     from kernelmill.algorithms.sort_host import HostSort
+    from kernelmill.runtime.backend import Backend
     from kernelmill.runtime.memory import View
 
-__all__ = ["Call", "absent", "bind_cuda_sort", "bound_steps"]
+__all__ = ["Call", "absent", "bind_cuda_sort", "bound_steps", "copied", "taken"]
 
 # Payloads that are carried along; others are taken by their places afterwards.
 _CARRIED: Final = (4, 8)
@@ -190,7 +191,7 @@ class Call:
         if stays and view.is_c_contiguous and view.ptr % unit == 0:
             return as_rows(view, self.work.shape, view.dtype)
         made, to = self._beside(view)
-        self.steps.append(_copied(given.name, view, to))
+        self.steps.append(copied(given.name, view, to))
         return made
 
     def output(self, given: Argument, unit: int) -> View:
@@ -199,7 +200,7 @@ class Call:
         if view.is_c_contiguous and view.ptr % unit == 0:
             return as_rows(view, self.work.shape, view.dtype)
         made, whole = self._beside(view)
-        self.later.append(_copied(given.name, whole, view))
+        self.later.append(copied(given.name, whole, view))
         return made
 
     def _beside(self, view: View) -> tuple[View, View]:
@@ -212,19 +213,6 @@ class Call:
             step *= extent
         whole = replace(made, shape=view.shape, strides=tuple(reversed(steps)), dtype=view.dtype)
         return as_rows(made, self.work.shape, view.dtype), whole
-
-    def take(self, given: View, places: View, to: View) -> Bound:
-        """Bind the launch that takes values by places."""
-        dtype, place = given.dtype, places.dtype.itemsize
-        word = gcd(dtype.itemsize, dtype.alignment, _WORD)
-        built = built_for(
-            ("take", dtype.itemsize, word, place),
-            self.work.backend,
-            2 * dtype.itemsize + place,
-            partial(take_source, dtype.itemsize, word, place),
-        )
-        grid = Grid(max(1, -(-given.size // TAKEN)), TAKE_THREADS, (1, 0, 0))
-        return step(built, self.work.shape, (given, places, to), grid)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -257,7 +245,7 @@ class _RadixCall(Call):
         else:
             self._passes(arrays, nbytes, wide=wide)
         for given, output in payload.taken:
-            self.steps.append(self.take(given, payload.written, output))
+            self.steps.append(taken(given, payload.written, output, work.shape, work.backend))
         self.steps += self.later
 
     # ------------------------------------------------------------------ launches
@@ -309,7 +297,21 @@ def _same(a: View, b: View) -> bool:
     )
 
 
-def _copied(name: str, source: View, target: View) -> Bound:
+def taken(given: View, places: View, to: View, shape: tuple[int, int], backend: Backend) -> Bound:
+    """Bind the launch that takes values of rows by places in them."""
+    dtype, place = given.dtype, places.dtype.itemsize
+    word = gcd(dtype.itemsize, dtype.alignment, _WORD)
+    built = built_for(
+        ("take", dtype.itemsize, word, place),
+        backend,
+        2 * dtype.itemsize + place,
+        partial(take_source, dtype.itemsize, word, place),
+    )
+    grid = Grid(max(1, -(-given.size // TAKEN)), TAKE_THREADS, (1, 0, 0))
+    return step(built, shape, (given, places, to), grid)
+
+
+def copied(name: str, source: View, target: View) -> Bound:
     """Bind the launch that copies elements from one array to another."""
     op = as_op(_itself, name="copy")
     given = Argument(name, source, source.dtype)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NARROW",
+    "PLACES",
     "Arrays",
     "Way",
     "as_rows",
@@ -51,7 +52,7 @@ NARROW: Final = 1 << 31
 _ALLOCATION: Final = 256
 _COUNTED: Final = 64  # bytes that a thread of a count asks for at a time
 # As device/radix.cuh has them.
-_PLACES, _WIDE, _DROPPED = 1, 2, 4
+PLACES, _WIDE, _DROPPED = 1, 2, 4
 _COUNTERS: Final = 2
 
 
@@ -114,7 +115,7 @@ class Arrays:
 
 def flags_of(arrays: Arrays, *, first: bool, last: bool, wide: bool) -> int:
     """Return the flags of a launch that reads or writes the arrays of the call."""
-    flags = _PLACES if first and not arrays.payload.ptr else 0
+    flags = PLACES if first and not arrays.payload.ptr else 0
     flags |= _DROPPED if last and not arrays.to.ptr else 0
     return flags | (_WIDE if last and wide else 0)
 

@@ -40,6 +40,7 @@ FAMILIES: Final = (
     "sort",
     "topk",
     "merge",
+    "batched_copy",
     "segmented_sort",
 )
 # More bytes than any call moves: a call with flags of its own streams nothing by itself.

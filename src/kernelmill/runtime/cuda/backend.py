@@ -67,6 +67,8 @@ class CudaBackend:
         "select",
         "sort",
         "merge",
+        "batched_copy",
+        "segmented_sort",
     )
     _loaded: dict[str, LoadedKernel] = field(default_factory=dict, repr=False)
 

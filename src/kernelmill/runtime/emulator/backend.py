@@ -53,6 +53,9 @@ class EmulatorBackend:
         "segmented",
         "select",
         "sort",
+        "merge",
+        "batched_copy",
+        "segmented_sort",
     )
     arch: str = ""
     multiprocessors: int = 4

@@ -1,0 +1,85 @@
+"""`segmented_sort` on a device by comparison: elements carry the numbers of their segments.
+
+The function and its checks are in `segmented_sort.py`, the sort in `merges_sort.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from kernelmill.algorithms.merges_sort import MergeCall, order_of, tile_of
+from kernelmill.algorithms.merges_source import pack_source, unpack_source
+from kernelmill.algorithms.sort_cuda import bound_steps, copied, taken
+from kernelmill.algorithms.sort_cuda_passes import Arrays, new
+from kernelmill.runtime.backend import Grid
+
+if TYPE_CHECKING:
+    from kernelmill.algorithms.arguments import Argument
+    from kernelmill.algorithms.plan import Bound
+    from kernelmill.algorithms.sort_host import HostSort
+    from kernelmill.runtime.memory import View
+
+__all__ = ["bind_merge_segments"]
+
+_THREADS: Final = 256
+_BESIDE: Final = 16  # blocks of a multiprocessor
+
+
+def bind_merge_segments(work: HostSort, offsets: Argument) -> Bound:
+    """Bind a sort of segments by comparison to its launches: the first, and what follows it.
+
+    Raises
+    ------
+    NotImplementedHere
+        Elements have more bytes than a tile holds.
+    """
+    order = replace(order_of(work), parted=True)
+    tile = tile_of("segmented_sort", order, work.length, work.backend)
+    call = _SegmentsCall(work, order.chip, order=order, tile=tile, offsets=offsets)
+    call.bind()
+    return bound_steps(call.steps)
+
+
+@dataclass(slots=True, kw_only=True)
+class _SegmentsCall(MergeCall):
+    """A call whose elements are compared by their segments first."""
+
+    offsets: Argument
+
+    def bind(self) -> None:
+        """Bind all launches of the call."""
+        work, nbytes, unit = self.work, self.payload_bytes(), self.work.type.alignment
+        keys = self.input(work.keys, unit, in_place=True)  # gone before anything is written
+        payload = self.payload(keys, nbytes, in_place=False)
+        to = self.output(work.outputs[0], unit)
+        given, packed, sorted_ = self._offsets(), self.items(), self.items()
+        pack = self.built(
+            ("pack segments", given.dtype),
+            partial(pack_source, self.order, given.dtype, _THREADS),
+        )
+        self.steps.append(self.launch(pack, (keys, given, packed), self._grid(given.size)))
+        wide = payload.nbytes > 0 and payload.written.dtype.itemsize > payload.nbytes
+        arrays = Arrays(packed, payload.read, sorted_, payload.written)
+        self.merge(arrays, self.passes, nbytes, wide=wide)
+        unpack = self.built(("unpack segments",), partial(unpack_source, self.order, _THREADS))
+        self.steps.append(self.launch(unpack, (sorted_, to), self._grid(0)))
+        for values, output in payload.taken:
+            self.steps.append(taken(values, payload.written, output, work.shape, work.backend))
+        self.steps += self.later
+
+    def _grid(self, count: int) -> Grid:
+        most = self.work.backend.multiprocessors * _BESIDE
+        blocks = min(most, max(1, -(-self.work.length // _THREADS)))
+        return Grid(blocks, _THREADS, (count, 0, 0, 0, 0))
+
+    def _offsets(self) -> View:
+        """Return the offsets without gaps."""
+        view = self.offsets.view
+        if view.is_c_contiguous and view.ptr % view.dtype.alignment == 0:
+            return view
+        size = view.dtype.itemsize
+        made = replace(new(view, view.nbytes), shape=view.shape, strides=(size,), dtype=view.dtype)
+        self.steps.append(copied("offsets", view, made))
+        return made

@@ -1,0 +1,179 @@
+"""Sorts by comparison on a device: the launches of `device/merge_sort.cuh`, and their operands.
+
+Texts are in `merges_source.py`, tiles in `policy_merges.py`; sorts by digits, in `sort_cuda.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kernelmill.algorithms.costs import Cost
+from kernelmill.algorithms.merges_source import (
+    RUNS,
+    MergeOrder,
+    pass_source,
+    room_of_block,
+    split_source,
+    tiles_source,
+    work_bytes,
+)
+from kernelmill.algorithms.orders import own_order
+from kernelmill.algorithms.plan import Bound, Built, build
+from kernelmill.algorithms.policy import chip_of
+from kernelmill.algorithms.policy_merges import SPLIT_THREADS, SPLIT_TILES, merge_tile
+from kernelmill.algorithms.sort_cuda import Call, absent, bound_steps, taken
+from kernelmill.algorithms.sort_cuda_passes import Arrays, as_rows, flags_of, new, number, step
+from kernelmill.compiler.op import specialize
+from kernelmill.errors import NotImplementedHere
+from kernelmill.runtime.backend import Grid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kernelmill.algorithms.policy_merges import MergeTile
+    from kernelmill.algorithms.sort_host import HostSort
+    from kernelmill.runtime.backend import Backend, KernelSource
+    from kernelmill.runtime.memory import View
+
+__all__ = ["MergeCall", "bind_merge_sort", "order_of", "tile_of"]
+
+
+def bind_merge_sort(work: HostSort) -> Bound:
+    """Bind a sort by comparison on a device to its launches: the first, and what follows it.
+
+    Raises
+    ------
+    NotImplementedHere
+        Elements have more bytes than a tile holds.
+    """
+    order = order_of(work)
+    tile = tile_of(work.request.name, order, work.length, work.backend)
+    call = MergeCall(work, order.chip, order=order, tile=tile)
+    call.bind()
+    return bound_steps(call.steps)
+
+
+def order_of(work: HostSort) -> MergeOrder:
+    """Return the order of a sort: that of its comparator, else the elements' own."""
+    compare = work.compare
+    if compare is None:
+        compare = specialize(own_order([work.type], [work.keys.name]), (work.type, work.type))
+    return MergeOrder(work.type, compare, work.request.descending, chip_of(work.backend.arch))
+
+
+def tile_of(name: str, order: MergeOrder, length: int, backend: Backend) -> MergeTile:
+    """Return the tile of a merge; raises NotImplementedHere where none holds its elements."""
+    tile = merge_tile(order.chip, order.itemsize, length)
+    if tile is None:
+        raise NotImplementedHere(
+            f"{name} of elements of {order.type.itemsize} bytes has no form for CUDA in this "
+            f"version; the arrays are on {backend.name}",
+            hint="sort places by a key with `km.argsort`, or copy the arrays to the host",
+        )
+    return tile
+
+
+@dataclass(slots=True, kw_only=True)
+class MergeCall(Call):
+    """A call whose elements are compared."""
+
+    order: MergeOrder
+    tile: MergeTile
+
+    @property
+    def tiles(self) -> int:
+        """How many tiles a row has."""
+        return -(-self.work.length // self.tile.elements)
+
+    def bind(self) -> None:
+        """Bind all launches of the call."""
+        work, passes = self.work, self.passes
+        nbytes = self.payload_bytes()
+        # Keys of a tile are gone before it is written over; others are only if they go beside it.
+        in_place = passes % 2 == 1 or not work.values
+        unit = work.type.alignment
+        keys = self.input(work.keys, unit, in_place=in_place)
+        payload = self.payload(keys, nbytes, in_place=in_place)
+        to = absent(keys)
+        if work.wants_keys:
+            to = self.output(work.outputs[0], unit)
+        arrays = Arrays(keys, payload.read, to, payload.written)
+        wide = payload.nbytes > 0 and payload.written.dtype.itemsize > payload.nbytes
+        self.merge(arrays, passes, nbytes, wide=wide)
+        for given, output in payload.taken:
+            self.steps.append(taken(given, payload.written, output, work.shape, work.backend))
+        self.steps += self.later
+
+    @property
+    def passes(self) -> int:
+        """How many passes there are behind the sort of tiles."""
+        passes, runs = 0, self.tiles
+        while runs > 1:
+            passes, runs = passes + 1, -(-runs // RUNS)
+        return passes
+
+    def merge(self, arrays: Arrays, passes: int, payload: int, *, wide: bool) -> None:
+        """Bind the launches that sort: tiles first, to where the passes end in the results."""
+        rows, size = self.work.shape[0], self.work.keys.view.size
+        memory = beside = payload_beside = keys_beside = absent(arrays.keys)
+        if passes:
+            memory = new(arrays.keys, work_bytes(rows * self.tiles))
+            beside = self.items()
+            if payload:
+                payload_beside = as_rows(
+                    new(arrays.keys, size * payload), self.work.shape, number(payload)
+                )
+        if passes > 1 and not arrays.to.ptr:  # between two passes
+            keys_beside = self.items()
+        ends = (arrays.to, arrays.payload_to), (beside, payload_beside)
+        keys, carried = arrays.keys, arrays.payload
+        for index in range(passes + 1):
+            last = index == passes
+            to, payload_to = ends[(passes - index) % 2]
+            if not to.ptr and not last:
+                to = keys_beside
+            now = Arrays(keys, carried, to, payload_to)
+            flags = flags_of(now, first=index == 0, last=last, wide=wide)
+            self.steps += self._launch(now, index, memory, flags, payload)
+            keys, carried = to, payload_to
+
+    def items(self) -> View:
+        """Return memory for what is merged, of all rows."""
+        work = self.work
+        made = new(work.keys.view, work.keys.view.size * self.order.itemsize)
+        return made if self.order.parted else as_rows(made, work.shape, self.order.type)
+
+    def _launch(
+        self, arrays: Arrays, index: int, memory: View, flags: int, payload: int
+    ) -> list[Bound]:
+        """Bind the sort of tiles, which is number 0, or the launches of a pass."""
+        order, tile, shape = self.order, self.tile, self.work.shape
+        width = tile.elements * RUNS ** (index - 1) if index else 0
+        blocks = shape[0] * self.tiles
+        numbers = (self.tiles, width, index, flags, blocks)
+        views = (*arrays.views, memory)
+        room = room_of_block(tile, order.itemsize, payload)
+        grid = Grid(max(1, blocks), tile.threads, numbers, shared=room)
+        if not index:
+            sorts = self.built(("tiles", payload), partial(tiles_source, order, payload, tile))
+            return [self.launch(sorts, views, grid)]
+        splits = self.built(("splits",), partial(split_source, order, tile, "row_runs"))
+        merges = self.built(
+            ("pass", payload), partial(pass_source, order, payload, tile, "row_runs")
+        )
+        searching = Grid(-(-blocks // SPLIT_TILES), SPLIT_THREADS, numbers)
+        return [self.launch(splits, views, searching), self.launch(merges, views, grid)]
+
+    def launch(self, built: Built, views: tuple[View, ...], grid: Grid) -> Bound:
+        """Return one launch of the call."""
+        found = step(built, self.work.shape, views, grid)
+        return replace(found, functions=(self.order.compare.op.function,))
+
+    def built(self, key: tuple[object, ...], source: Callable[[], KernelSource]) -> Built:
+        """Return the kernel for a key; its text depends on the order and the tile too."""
+        order = self.order
+        cost = Cost(2 * order.itemsize, 2 * order.flops + 8)
+        full = ("merge", *key, self.tile, order.key)
+        return build(full, "sort", order.scope, cost, source, backend=self.work.backend)
