@@ -216,6 +216,27 @@ stable-abi = "2.10"
     assert all("it needs" in entry.refusal for entry in found)
     with pytest.raises(NotImplementedHere, match="cannot be built: it needs"):
         select(read_project(tmp_path), variants=[str(found[0].variant)])
+    with pytest.raises(NotImplementedHere, match="no variant of img2gray can be built:\n  torch-"):
+        select(read_project(tmp_path), everything=True)
+
+
+@pytest.mark.parametrize(
+    ("keys", "versions"),
+    [
+        ("", ["212", "213"]),
+        ('minver = "2.13"', ["213"]),
+        ('maxver = "2.12"', ["212"]),
+        ('minver = "2.14"', ["214"]),  # neither is in the range: its border is built
+        ('maxver = "2.11"', ["211"]),
+    ],
+)
+def test_versions_of_torch_in_a_range(tmp_path, keys, versions):
+    (tmp_path / "build.toml").write_text(
+        '[general]\nname = "img2gray"\nversion = 1\nlicense = "MIT"\nbackends = ["cpu"]\n'
+        f"[torch]\n{keys}\n"
+    )
+    found = [str(entry.variant) for entry in entries(read_project(tmp_path))]
+    assert found == [f"torch{version}-cxx11-cpu-{kp.MACHINE}" for version in versions]
 
 
 @pytest.mark.parametrize(

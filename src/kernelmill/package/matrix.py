@@ -286,12 +286,17 @@ def _frameworks(project: Project, manifest: Manifest, backend: str) -> Iterator[
         yield Framework("torch-stable-abi", stable)
         return
     tag = "cxx11" if _system() == "linux" else ""
-    for text in project.torch:
-        version = Release.parse(text)
-        low = framework.minver is None or version >= framework.minver
-        high = framework.maxver is None or version <= framework.maxver
-        if low and high:
-            yield Framework("torch", version, tag)
+    for version in _torch_versions(project, framework):
+        yield Framework("torch", version, tag)
+
+
+def _torch_versions(project: Project, framework: Torch) -> list[Release]:
+    """Return the project's versions in the manifest's range; where there is none, its border."""
+    low, high = framework.minver, framework.maxver
+    every = [Release.parse(text) for text in project.torch]
+    found = [v for v in every if (low is None or v >= low) and (high is None or v <= high)]
+    border = low or high
+    return found if found or border is None else [Release.of(border.major, border.minor)]
 
 
 def _cpu() -> str:

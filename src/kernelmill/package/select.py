@@ -66,6 +66,9 @@ def select(
     if everything:
         found = entries(project)
         built = tuple(entry for entry in found if entry.refusal is None)
+        if not built:
+            reasons = "\n".join(f"  {entry.variant}: {entry.refusal}" for entry in found)
+            raise NotImplementedHere(f"no variant of {project.name} can be built:\n{reasons}")
         return Selection(built, tuple(entry for entry in found if entry.refusal))
     if torch or cuda:
         return Selection(_for_system(project, torch, cuda))
