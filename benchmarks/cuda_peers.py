@@ -88,6 +88,7 @@ class Pairs:
             "typestr": PAIR.str,
             "descr": PAIR.descr,
             "data": (self.tensor.data_ptr(), False),
+            "strides": None,
             "version": 3,
         }
 
@@ -159,7 +160,8 @@ class Work:
 
     `arrays` makes a set of arrays, `wanted` gives pieces of an output as they should be from the
     inputs, `makers` are the contenders' own forms: each gets a set and returns the call, or a text
-    that says why there is none. A graph has so many `launches`; 0 for what their bytes suggest.
+    that says why there is none. A graph has so many `launches`; 0 for what their bytes suggest. A
+    call that `waits` for the device cannot be part of a graph, and is timed on a stream.
     """
 
     name: str
@@ -175,6 +177,7 @@ class Work:
     sets: int = 1
     skipped: dict[str, str] = field(default_factory=dict)
     launches: int = 0
+    waits: bool = False
 
     def case(self) -> Case:
         """Make the arrays and the graphs of all contenders."""
@@ -191,7 +194,7 @@ def case_of(work: Work) -> Case:
     found: list[Contender] = []
     skipped = dict(work.skipped)
     for name, make in work.makers.items():
-        made = _contender(name, make, sets, launches)
+        made = _contender(name, make, sets, launches, waits=work.waits)
         if isinstance(made, Contender):
             found.append(made)
         else:
@@ -226,6 +229,8 @@ def _contender(
     make: Callable[[timing.Arrays], Any],
     sets: Sequence[timing.Arrays],
     launches: int,
+    *,
+    waits: bool,
 ) -> Contender | str:
     """Return a contender, or why there is none; what fails in kernelmill is raised.
 
@@ -235,6 +240,9 @@ def _contender(
         calls = [make(arrays) for arrays in sets]
         if isinstance(calls[0], str):
             return calls[0]
+        if waits:
+            timer = timing.stream_timer(calls[0], launches)
+            return Contender(name, calls[0], timer, single=True)
         if isinstance(calls[0], tuple):
             timed = timing.device_contender(name, [c[0] for c in calls], launches)
             return replace(timed, run=calls[0][1])

@@ -96,7 +96,7 @@ def _count(size: int = 1) -> Any:
 def _with_the_host(case: Case, elements: int, calls: dict[str, Callable[[], Any]]) -> Case:
     """Return the case with contenders that wait for the device in every call."""
     found, skipped = list(case.contenders), dict(case.skipped)
-    launches = max(3, min(50, (1 << 27) // elements))
+    launches = max(3, min(20, (1 << 27) // elements))
     for name, call in calls.items():
         module = peer(name) if name == "CuPy" else timing.torch()
         if isinstance(module, str):

@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 # One round replays a graph of each contender once.
-FULL: Final = Budget(quick=False, sizes=(), rounds=(5, 25), case_seconds=0.3, batch_seconds=2e-3)
+FULL: Final = Budget(quick=False, sizes=(), rounds=(5, 25), case_seconds=0.2, batch_seconds=2e-3)
 QUICK: Final = Budget(quick=True, sizes=(), rounds=(2, 5), case_seconds=0.1, batch_seconds=5e-4)
 DTYPES: Final = ("float32", "float64", "int32", "int64", "float16")
 LARGEST: Final = 1 << 28
