@@ -41,21 +41,21 @@ KM_INL Exp_$F exp_pair($F x, $F low) {
 }  // namespace vm
 
 // e^x
-KM_INL $F exp($F x) {
-  x = x < $exp_low ? $exp_low : x;  // NaN passes through both
-  x = x > $exp_high ? $exp_high : x;
+KM_INL $F exp($F given) {
+  const $F x = given < $exp_low ? $exp_low : given;  // NaN passes through both
   const $F shifted = fma(x, $inv_ln2, $shift), n = shifted - $shift;
   const $F r = fma(n, -$ln2_lo, fma(n, -$ln2_hi, x));
   const $F p = fma(r * r, vm::exp_tail(r), r);
-  return vm::scale(#1 + p, vm::low_integer(shifted));
+  const $F y = vm::scale(#1 + p, vm::low_integer(shifted));
+  return given > $exp_high ? vm::infinity(y) : y;  // of two limits in a row g++ makes jumps
 }
 
 // 2^x; exact for integers
-KM_INL $F exp2($F x) {
-  x = x < $exp2_low ? $exp2_low : x;
-  x = x > $exp2_high ? $exp2_high : x;
+KM_INL $F exp2($F given) {
+  const $F x = given < $exp2_low ? $exp2_low : given;
   const $F shifted = x + $shift, r = x - (shifted - $shift);
-  return vm::scale(fma(r, vm::exp2_tail(r), #1), vm::low_integer(shifted));
+  const $F y = vm::scale(fma(r, vm::exp2_tail(r), #1), vm::low_integer(shifted));
+  return given > $exp2_high ? vm::infinity(y) : y;
 }
 
 // e^x - 1 = 2 (2^(n-1) (e^r - 1) + (2^(n-1) - 1/2)); the large terms are added last

@@ -105,18 +105,17 @@ KM_INL Pair<$F> cos_parts($F r, $F low, $F z) {
   const $F half = #0.5 * z, w = #1 - half;
   return {w, ((#1 - w) - half) + fma(z * z, cos_tail(z), -(r * low))};
 }
-KM_INL $F sin_or_cos(const Quadrant_$F& a, $U q) {
+// with the sign of `sign` on top of its own
+KM_INL $F sin_or_cos(const Quadrant_$F& a, $U q, $U sign) {
   const $F z = a.hi * a.hi;
   const Pair<$F> c = cos_parts(a.hi, a.lo, z);
   const bool odd = (q & 1u) != 0;
   const $F y = (odd ? c.hi : a.hi) + (odd ? c.lo : sin_rest(a.hi, a.lo, z));
-  return as_$F(bits(y) ^ (q >> 1 & 1u) << @top);
+  return as_$F(bits(y) ^ ((q << (@top - 1) ^ sign) & ~@magnitude));
 }
 KM_INL $F signed_by($F y, $F x) { return as_$F(bits(y) ^ (bits(x) & ~@magnitude)); }
-KM_INL $F sin_of(const Quadrant_$F& a, $F x) {
-  return x == #0 ? x : signed_by(sin_or_cos(a, a.q), x);
-}
-KM_INL $F cos_of(const Quadrant_$F& a) { return sin_or_cos(a, a.q + 1u); }
+KM_INL $F sin_of(const Quadrant_$F& a, $F x) { return sin_or_cos(a, a.q, bits(x)); }
+KM_INL $F cos_of(const Quadrant_$F& a) { return sin_or_cos(a, a.q + 1u, 0); }
 // sin / cos or -cos / sin, each in two parts
 KM_INL $F tan_of(const Quadrant_$F& a, $F x) {
   const $F z = a.hi * a.hi;

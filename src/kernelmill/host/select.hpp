@@ -18,6 +18,7 @@
 #include "layout.hpp"
 #include "select_pack.hpp"
 #include "stream.hpp"
+#include "tile.hpp"
 
 extern "C" int sched_yield(void);
 
@@ -70,6 +71,7 @@ struct selection {
   static constexpr bool runs = !__is_same(Length, void), heads = Decide::heads;
   typedef typename given<Length>::type length;
   static constexpr int counts = Parts == 3 ? 2 : 1;
+  static constexpr i64 ahead = 4096;  // bytes
   static constexpr i64 width = (0 + ... + (C::carried ? C::size : 0));
   static constexpr i64 scattered = max_of((C::pattern == contiguous ? 0 : C::size)...);
   template <int K> using at = typename nth<K, C...>::type;
@@ -97,6 +99,8 @@ struct selection {
   static KM_INL const char* near_by(const Call* call, char* brought, i64 low, i64 n, i64 before) {
     const Operand& x = call->operands[A::operand];
     if constexpr (A::pattern == contiguous) {
+      // The processor's own prefetching falls behind where results are written between two blocks.
+      fetch_row(x.data + low * A::size + ahead, n * A::size);
       return x.data + low * A::size;
     } else if constexpr (A::pattern == fed) {
       const auto from = A::source::make(call);

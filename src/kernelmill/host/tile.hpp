@@ -141,16 +141,15 @@ KM_COLD void turn(char* to, i64 pitch, const char* from, i64 stride, i64 rows, i
 KM_INL void fetch_row(const char* next, i64 bytes) {
   for (i64 b = 0; b < bytes; b += 64) __builtin_prefetch(next + b, 0, 2);
 }
-// Asks for the lines of elements to come, while n of them are worked on: of each the next piece, of
-// lines that are read whole, backwards, those that are as far ahead as forwards.
+// Asks for the lines of elements to come, while n of them are worked on: as far ahead in bytes of lines
+// that are read whole, of others those of the next n.
 KM_INL void fetch_strided(const char* at, i64 stride, i64 n) {
-  const char* next = at + n * stride;
   if (stride < 0 && stride >= -8)
-    fetch_row(next - 8192, -n * stride);
+    fetch_row(at + n * stride - 8192, -n * stride);
   else if (stride >= 0 && stride <= 64)
-    for (i64 b = 0; b < n * stride; b += 64) __builtin_prefetch(next + b);
+    for (i64 b = 0; b < n * stride; b += 64) __builtin_prefetch(at + 4096 + b);
   else
-    for (i64 i = 0; i < n; i++) __builtin_prefetch(next + i * stride);
+    for (i64 i = 0; i < n; i++) __builtin_prefetch(at + (n + i) * stride);
 }
 
 }  // namespace km

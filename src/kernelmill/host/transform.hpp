@@ -17,7 +17,7 @@ namespace km {
 
 constexpr i64 task_elements = 32768;
 
-// An operator and its quick form, which is right unless its member `far` is set afterwards
+// An operator and its quick form, which is right unless its member `far()` says otherwise afterwards
 // (near.hpp).
 template <class Exact, class Near> struct guarded {
   Exact exact;
@@ -87,7 +87,7 @@ template <class Op, class... I, class... O> struct transform<Op, in<I...>, out<O
   // A guarded operator: piece by piece in its quick form, then once more in its exact form where
   // that is needed. An output that may be an input is not written before that is known.
   template <class Near, int... J>
-  static KM_INL u32 guarded_sweep(const Near near, i64 n, indices<J...>,
+  static KM_INL bool guarded_sweep(const Near near, i64 n, indices<J...>,
                                   writer<arg<typename O::type, contiguous>>... to,
                                   reader<near_arg<I>>... from) {
     KM_IVDEP
@@ -95,10 +95,10 @@ template <class Op, class... I, class... O> struct transform<Op, in<I...>, out<O
       const auto value = near(from[i]...);
       (to.put(i, result<J, outputs>(value)), ...);
     }
-    return near.far;
+    return near.far();
   }
   template <class Near, int... K, int... J>
-  static KM_HOT u32 guarded_near_by(const Near& near, i64 n, char* const* p, char* const* to,
+  static KM_HOT bool guarded_near_by(const Near& near, i64 n, char* const* p, char* const* to,
                                     indices<K...>, indices<J...> each) {
     return guarded_sweep(near, n, each, writer<arg<typename O::type, contiguous>>(to[J], O::size)...,
                          reader<near_arg<I>>(p[K], 1)...);
@@ -139,13 +139,11 @@ template <class Op, class... I, class... O> struct transform<Op, in<I...>, out<O
     }
   }
 
-  // Asks for what comes after n elements of input `fetched`, the only one that is read from memory:
-  // the processor's own prefetching falls behind where a piece is written between two that are
-  // read.  Several inputs keep it busy, and would only crowd each other out.
-  template <class A> static KM_INL void fetch(bool wanted, const char* p, i64 stride, i64 n) {
-    if (!wanted) return;
+  // Asks for what comes after n elements of an input: the processor's own prefetching falls behind
+  // where a piece is written between two that are read.
+  template <class A> static KM_INL void fetch(const char* p, i64 stride, i64 n) {
     if constexpr (A::pattern == contiguous)
-      fetch_row(p + 8192, n * A::size);
+      fetch_row(p + (inputs > 1 ? 4096 : 8192), n * A::size);
     else if constexpr (A::pattern == strided)
       fetch_strided(p, stride, n);
   }
@@ -159,13 +157,13 @@ template <class Op, class... I, class... O> struct transform<Op, in<I...>, out<O
   // are written in place.
   template <int... K, int... J>
   static KM_HOT void streamed_row(const Op& op, i64 n, char* const* p, const i64* s, Stage* stages,
-                                  int fetched, indices<K...>, indices<J...>) {
+                                  bool fetches, indices<K...>, indices<J...>) {
     for (i64 done = 0, m; done < n; done += m) {
       char* local[operands];
       m = n - done;
       for (int k = 0; k < operands; k++) local[k] = p[k] + done * s[k];
       (open<O>(stages[J], local[inputs + J], m), ...);
-      (fetch<I>(K == fetched, local[K], s[K], m), ...);
+      if (fetches) (fetch<I>(local[K], s[K], m), ...);
       row(op, m, local, s);
       ((stages[J].fill += O::pattern == contiguous ? m * O::size : 0), ...);
     }
@@ -181,7 +179,6 @@ template <class Op, class... I, class... O> struct transform<Op, in<I...>, out<O
     const Call* call;
     const Op& op;
     i64 rows, columns, height, width, bands, across, group;
-    int fetched = -1;  // the only input that is read from memory
     i64 s[operands], down[operands];  // strides of the innermost dimension and of the one before
 
     KM_COLD Job(const Call* c, const Op& o) : call(c), op(o) {
@@ -192,11 +189,6 @@ template <class Op, class... I, class... O> struct transform<Op, in<I...>, out<O
         s[k] = last < 0 ? 0 : c->operands[k].strides[last];
         down[k] = last < 1 ? 0 : c->operands[k].strides[last - 1];
       }
-      constexpr bool read[] = {(I::pattern != index)..., false};
-      int moving = 0;
-      for (int k = 0; k < inputs; k++)
-        if (read[k] && s[k] && (rows == 1 || down[k])) moving++, fetched = k;
-      if (moving > 1) fetched = -1;
       width = columns < 2 * task_elements ? columns : task_elements;
       height = larger(i64(1), task_elements / width);
       across = ceil_div(columns, width);
@@ -214,7 +206,7 @@ template <class Op, class... I, class... O> struct transform<Op, in<I...>, out<O
       seek<operands>(call, 0, call->ndim - 2, index / (across * bands), p);
       for (; h > 0; h--) {
         if (stages)
-          streamed_row(op, w, p, s, stages, fetched, indices_of<inputs>(), indices_of<outputs>());
+          streamed_row(op, w, p, s, stages, true, indices_of<inputs>(), indices_of<outputs>());
         else
           row(op, w, p, s);
         for (int k = 0; k < operands; k++) p[k] += down[k];
@@ -247,6 +239,7 @@ template <class Op, class... I, class... O> struct transform<Op, in<I...>, out<O
     i64 depth, inner, columns, rows, height, lead, across, bands, group;
     int last, outer, side = -1;  // dimensions: the innermost, those before a tile's, the one to the side
     bool streams, apart;
+    i64 together = 1;  // rows that are worked on as one, since each begins where the last one ends
     i64 s[operands], down[operands], far[operands], aside[operands];
     i64 offset[operands];  // of an input in the turned tile
 
@@ -274,7 +267,12 @@ template <class Op, class... I, class... O> struct transform<Op, in<I...>, out<O
       across = larger(i64(1), ceil_div(columns - lead, width));
       bands = ceil_div(rows, height);
       group = larger(i64(1), task_elements / (smaller(rows, height) * width));
+      bool adjoin = across == 1 && rows == inner;
+      for (int k = 0; k < operands; k++) adjoin = adjoin && (size[k] || down[k] == columns * s[k]);
+      if (adjoin) together = larger(i64(1), piece / columns);
     }
+    // Elements from one row of the turned tile to the next.
+    KM_INL i64 pitch(i64 w) const { return together > 1 ? w : wide; }
     KM_INL i64 stride(int k, int d) const { return call->operands[k].strides[d]; }
     KM_COLD void find_side() {
       for (int d = outer - 1; d >= 0 && side < 0; d--) {
@@ -325,7 +323,7 @@ template <class Op, class... I, class... O> struct transform<Op, in<I...>, out<O
         for (i64 x = at.left, end = at.left + at.w, n; x < end; x += n) {
           i64 in = x % depth;
           n = smaller(depth - in, end - x);
-          turn<(int)A::size>(turns + offset[k] + (x - at.left) * A::size, wide * A::size,
+          turn<(int)A::size>(turns + offset[k] + (x - at.left) * A::size, pitch(at.w) * A::size,
                              at.p[k] + x / depth * aside[k] + in * stride(k, last), stride(k, last), at.h, n);
         }
       }
@@ -375,17 +373,21 @@ template <class Op, class... I, class... O> struct transform<Op, in<I...>, out<O
       i64 y = at.top % inner;
       for (int k = 0; k < operands; k++) p[k] = size[k] ? turns + offset[k] : at.p[k];
       turn_all(at, turns, indices_of<inputs>());
-      for (i64 r = 0; r < at.h; r++) {
+      const i64 step = pitch(at.w);
+      for (i64 r = 0, m; r < at.h; r += m) {
+        m = smaller(together, at.h - r);
         if (apart)
           separate_row(at.w, p, stages, indices_of<outputs>());
         else if (streams)
-          streamed_row(op, at.w, p, s, stages, -1, indices_of<inputs>(), indices_of<outputs>());
+          streamed_row(op, m * at.w, p, s, stages, false, indices_of<inputs>(), indices_of<outputs>());
         else
-          row(op, at.w, p, s);
-        if (next && r < next->h) fetch_all(*next, r, indices_of<inputs>());
-        bool wraps = ++y == inner;
+          row(op, m * at.w, p, s);
+        if (next)
+          for (i64 n = r; n < smaller(r + m, next->h); n++) fetch_all(*next, n, indices_of<inputs>());
+        y += m;
+        bool wraps = y == inner;
         for (int k = 0; k < operands; k++)
-          p[k] += size[k] ? wide * size[k] : down[k] + (wraps ? far[k] - inner * down[k] : 0);
+          p[k] += size[k] ? m * step * size[k] : m * down[k] + (wraps ? far[k] - inner * down[k] : 0);
         if (wraps) y = 0;
       }
     }

@@ -57,21 +57,21 @@ KM_INL Exp_f32 exp_pair(f32 x, f32 low) {
 }  // namespace vm
 
 // e^x
-KM_INL f32 exp(f32 x) {
-  x = x < -104.0f ? -104.0f : x;  // NaN passes through both
-  x = x > 89.0f ? 89.0f : x;
+KM_INL f32 exp(f32 given) {
+  const f32 x = given < -104.0f ? -104.0f : given;  // NaN passes through both
   const f32 shifted = fma(x, 0x1.715476p0f, 0x1.8p23f), n = shifted - 0x1.8p23f;
   const f32 r = fma(n, 0x1.05c61p-29f, fma(n, -0x1.62e43p-1f, x));
   const f32 p = fma(r * r, vm::exp_tail(r), r);
-  return vm::scale(1.0f + p, vm::low_integer(shifted));
+  const f32 y = vm::scale(1.0f + p, vm::low_integer(shifted));
+  return given > 89.0f ? vm::infinity(y) : y;  // of two limits in a row g++ makes jumps
 }
 
 // 2^x; exact for integers
-KM_INL f32 exp2(f32 x) {
-  x = x < -151.0f ? -151.0f : x;
-  x = x > 129.0f ? 129.0f : x;
+KM_INL f32 exp2(f32 given) {
+  const f32 x = given < -151.0f ? -151.0f : given;
   const f32 shifted = x + 0x1.8p23f, r = x - (shifted - 0x1.8p23f);
-  return vm::scale(fma(r, vm::exp2_tail(r), 1.0f), vm::low_integer(shifted));
+  const f32 y = vm::scale(fma(r, vm::exp2_tail(r), 1.0f), vm::low_integer(shifted));
+  return given > 129.0f ? vm::infinity(y) : y;
 }
 
 // e^x - 1 = 2 (2^(n-1) (e^r - 1) + (2^(n-1) - 1/2)); the large terms are added last
@@ -203,21 +203,21 @@ KM_INL Exp_f64 exp_pair(f64 x, f64 low) {
 }  // namespace vm
 
 // e^x
-KM_INL f64 exp(f64 x) {
-  x = x < -746.0 ? -746.0 : x;  // NaN passes through both
-  x = x > 710.0 ? 710.0 : x;
+KM_INL f64 exp(f64 given) {
+  const f64 x = given < -746.0 ? -746.0 : given;  // NaN passes through both
   const f64 shifted = fma(x, 0x1.71547652b82fep0, 0x1.8p52), n = shifted - 0x1.8p52;
   const f64 r = fma(n, -0x1.abc9e3b39803fp-56, fma(n, -0x1.62e42fefa39efp-1, x));
   const f64 p = fma(r * r, vm::exp_tail(r), r);
-  return vm::scale(1.0 + p, vm::low_integer(shifted));
+  const f64 y = vm::scale(1.0 + p, vm::low_integer(shifted));
+  return given > 710.0 ? vm::infinity(y) : y;  // of two limits in a row g++ makes jumps
 }
 
 // 2^x; exact for integers
-KM_INL f64 exp2(f64 x) {
-  x = x < -1080.0 ? -1080.0 : x;
-  x = x > 1025.0 ? 1025.0 : x;
+KM_INL f64 exp2(f64 given) {
+  const f64 x = given < -1080.0 ? -1080.0 : given;
   const f64 shifted = x + 0x1.8p52, r = x - (shifted - 0x1.8p52);
-  return vm::scale(fma(r, vm::exp2_tail(r), 1.0), vm::low_integer(shifted));
+  const f64 y = vm::scale(fma(r, vm::exp2_tail(r), 1.0), vm::low_integer(shifted));
+  return given > 1025.0 ? vm::infinity(y) : y;
 }
 
 // e^x - 1 = 2 (2^(n-1) (e^r - 1) + (2^(n-1) - 1/2)); the large terms are added last

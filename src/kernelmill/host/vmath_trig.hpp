@@ -75,18 +75,17 @@ KM_INL Pair<f32> cos_parts(f32 r, f32 low, f32 z) {
   const f32 half = 0.5f * z, w = 1.0f - half;
   return {w, ((1.0f - w) - half) + fma(z * z, cos_tail(z), -(r * low))};
 }
-KM_INL f32 sin_or_cos(const Quadrant_f32& a, u32 q) {
+// with the sign of `sign` on top of its own
+KM_INL f32 sin_or_cos(const Quadrant_f32& a, u32 q, u32 sign) {
   const f32 z = a.hi * a.hi;
   const Pair<f32> c = cos_parts(a.hi, a.lo, z);
   const bool odd = (q & 1u) != 0;
   const f32 y = (odd ? c.hi : a.hi) + (odd ? c.lo : sin_rest(a.hi, a.lo, z));
-  return as_f32(bits(y) ^ (q >> 1 & 1u) << 31);
+  return as_f32(bits(y) ^ ((q << (31 - 1) ^ sign) & ~0x7fffffffu));
 }
 KM_INL f32 signed_by(f32 y, f32 x) { return as_f32(bits(y) ^ (bits(x) & ~0x7fffffffu)); }
-KM_INL f32 sin_of(const Quadrant_f32& a, f32 x) {
-  return x == 0.0f ? x : signed_by(sin_or_cos(a, a.q), x);
-}
-KM_INL f32 cos_of(const Quadrant_f32& a) { return sin_or_cos(a, a.q + 1u); }
+KM_INL f32 sin_of(const Quadrant_f32& a, f32 x) { return sin_or_cos(a, a.q, bits(x)); }
+KM_INL f32 cos_of(const Quadrant_f32& a) { return sin_or_cos(a, a.q + 1u, 0); }
 // sin / cos or -cos / sin, each in two parts
 KM_INL f32 tan_of(const Quadrant_f32& a, f32 x) {
   const f32 z = a.hi * a.hi;
@@ -294,18 +293,17 @@ KM_INL Pair<f64> cos_parts(f64 r, f64 low, f64 z) {
   const f64 half = 0.5 * z, w = 1.0 - half;
   return {w, ((1.0 - w) - half) + fma(z * z, cos_tail(z), -(r * low))};
 }
-KM_INL f64 sin_or_cos(const Quadrant_f64& a, u64 q) {
+// with the sign of `sign` on top of its own
+KM_INL f64 sin_or_cos(const Quadrant_f64& a, u64 q, u64 sign) {
   const f64 z = a.hi * a.hi;
   const Pair<f64> c = cos_parts(a.hi, a.lo, z);
   const bool odd = (q & 1u) != 0;
   const f64 y = (odd ? c.hi : a.hi) + (odd ? c.lo : sin_rest(a.hi, a.lo, z));
-  return as_f64(bits(y) ^ (q >> 1 & 1u) << 63);
+  return as_f64(bits(y) ^ ((q << (63 - 1) ^ sign) & ~0x7fffffffffffffffull));
 }
 KM_INL f64 signed_by(f64 y, f64 x) { return as_f64(bits(y) ^ (bits(x) & ~0x7fffffffffffffffull)); }
-KM_INL f64 sin_of(const Quadrant_f64& a, f64 x) {
-  return x == 0.0 ? x : signed_by(sin_or_cos(a, a.q), x);
-}
-KM_INL f64 cos_of(const Quadrant_f64& a) { return sin_or_cos(a, a.q + 1u); }
+KM_INL f64 sin_of(const Quadrant_f64& a, f64 x) { return sin_or_cos(a, a.q, bits(x)); }
+KM_INL f64 cos_of(const Quadrant_f64& a) { return sin_or_cos(a, a.q + 1u, 0); }
 // sin / cos or -cos / sin, each in two parts
 KM_INL f64 tan_of(const Quadrant_f64& a, f64 x) {
   const f64 z = a.hi * a.hi;
