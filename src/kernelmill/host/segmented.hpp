@@ -4,39 +4,56 @@
 //   km::segmented<Map, km::arg<T, pattern>, Fold, Empty, Offset, apart>::reduce(call, map, fold, empty)
 //   ... ::scan<exclusive>(call, map, fold, empty)
 //
-// Operands: the elements, the offsets (begins, and ends where they are apart), the results; the shape is
-// that of the segments, flags hold the number of elements, times 2.  Offsets are clamped to it.
+// Operands: the elements, the offsets (begins, and ends where they are apart), the results, which `To`
+// takes; elements that are computed are numbers, of which the map makes them.  The shape is that of the segments, flags hold the number of elements, times 2.  Offsets are clamped to it.
 // Workspace: an accumulator for each chunk of the elements, and one more.
 #pragma once
 #include "reduce.hpp"
 
 namespace km {
 
-template <class Map, class X, class F, class Empty, class O, bool Apart> struct segmented {
-  static constexpr int to = Apart ? 3 : 2;  // the operand of the results
+// Takes results where they are an array: operand K.
+template <class R, int K> struct results_at {
+  static constexpr bool array = true;
+  char* data;
+  i64 step;
+  KM_INL explicit results_at(const Call* call)
+      : data(call->operands[K].data), step(call->operands[K].strides[0]) {}
+  KM_INL void operator()(i64 i, const R& value) const { element<R>::store(data + i * step, value); }
+};
+
+template <class Map, class X, class F, class Empty, class O, bool Apart,
+          class To = results_at<typename F::out, Apart ? 3 : 2>>
+struct segmented {
   typedef typename F::acc A;
   typedef typename F::out R;
   typedef tree_of<!F::ordered, rows, Map, 0, 1, F, X> tree;
   // Elements from which a segment is worked on by all threads, and segments of a task.
   static constexpr i64 long_segment = 16 * chunk_elements, fewest = 16, most = 4096;
 
+  // Addresses and steps by value: a copy that nobody else sees stays in registers.
   struct Job {
     const Call* call;
     const Map& map;
     const F& fold;
     const Empty& empty;
     i64 elements;
-    KM_INL i64 offset(int k, i64 i) const {
-      const Operand& from = call->operands[k];
-      return clamp((i64)element<O>::load(from.data + i * from.strides[0]), 0, elements);
+    const char *data, *begins, *ends;
+    i64 step, begin_step, end_step;
+    To to;
+
+    KM_COLD Job(const Call* c, const Map& m, const F& f, const Empty& e)
+        : call(c), map(m), fold(f), empty(e), elements(c->flags >> 1), to(c) {
+      const Operand &x = c->operands[0], &first = c->operands[1], &last = c->operands[Apart ? 2 : 1];
+      data = x.data, step = x.strides[0];
+      begins = first.data, begin_step = first.strides[0];
+      end_step = last.strides[0], ends = last.data + (Apart ? 0 : end_step);
     }
-    KM_INL i64 begin(i64 i) const { return offset(1, i); }
-    KM_INL i64 size(i64 i) const { return (Apart ? offset(2, i) : offset(1, i + 1)) - begin(i); }
-    KM_INL char* element_of(i64 i) const { return call->operands[0].data + i * step(); }
-    KM_INL i64 step() const { return call->operands[0].strides[0]; }
-    KM_INL void store(i64 i, const R& value) const {
-      element<R>::store(call->operands[to].data + i * call->operands[to].strides[0], value);
-    }
+    KM_INL i64 offset(const char* at) const { return clamp((i64)element<O>::load(at), 0, elements); }
+    KM_INL i64 begin(i64 i) const { return offset(begins + i * begin_step); }
+    KM_INL i64 end(i64 i) const { return offset(ends + i * end_step); }
+    KM_INL char* element_of(i64 i) const { return (char*)data + i * step; }
+    KM_INL void store(i64 i, const R& value) const { to(i, value); }
   };
 
   // ---- one segment
@@ -45,7 +62,7 @@ template <class Map, class X, class F, class Empty, class O, bool Apart> struct 
   static constexpr i64 handful = 16;
   static KM_INL A few_elements(const Job& job, i64 begin, i64 n) {
     A a[handful];
-    const reader<X> from(job.element_of(begin), job.step());
+    const reader<X> from(job.element_of(begin), job.step);
     if constexpr (F::ordered) {
       A sum = value_of(job, from, 0);
       for (i64 j = 1; j < n; j++) sum = job.fold(sum, value_of(job, from, j));
@@ -87,7 +104,7 @@ template <class Map, class X, class F, class Empty, class O, bool Apart> struct 
   }
   static KM_INL A chunk(const Job& job, i64 begin, i64 n) {
     char* p[1] = {job.element_of(begin)};
-    const i64 s[1] = {job.step()};
+    const i64 s[1] = {job.step};
     if constexpr (F::ordered) {
       A acc[tree::slots];
       tree::feed(job.map, job.fold, acc, 0, n, 1, true, p, s, s);
@@ -114,18 +131,85 @@ template <class Map, class X, class F, class Empty, class O, bool Apart> struct 
       if (count >> l & 1) value = job.fold(level[l], value);
     return value;
   }
-  static KM_HOT void few(const Job& given, i64 first, i64 last) {
+  // A few elements at once, where the fold has a vector form: a tree of registers whose lanes are masked needs
+  // no branch on the length, which no processor foresees where lengths differ.
+  static constexpr i64 in_registers = larger(i64(8), 16 / (i64)sizeof(A));
+  static constexpr bool masks() {
+    if constexpr (F::ordered || !F::vectors) return false;
+    else return tree::packed;
+  }
+  static KM_INL A masked_elements(const Job& job, i64 begin, i64 n) {
+    constexpr int wide = 16 / (int)sizeof(A), count = (int)in_registers / wide;
+    typedef typename tree::word W __attribute__((vector_size(16)));
+    W a[count];
+    KM_UNROLL_ALL
+    for (int r = 0; r < count; r++) __builtin_memcpy(&a[r], job.element_of(begin) + 16 * r, 16);
+    KM_UNROLL_ALL
+    for (int half = count / 2; half > 0; half /= 2)
+      for (int r = 0; r < half; r++)
+        tree::template meet<false>(job.fold, a[r], a[r + half], (half + r) * wide, n);
+    return tree::template join_within<false, wide / 2>(job.fold, a[0], n);
+  }
+
+  // Whether the next segments have one element each and lie one after the other; their results.
+  static constexpr i64 beside = 32;
+  static KM_INL bool ones(const Job& job, i64 i) {
+    if (Apart || job.begin_step != (i64)sizeof(O)) return false;
+    const char* at = job.begins + i * (i64)sizeof(O);
+    const i64 first = job.offset(at);
+    if (job.offset(at + beside * (i64)sizeof(O)) - first != beside) return false;
+    u64 other = 0;
+    for (i64 j = 0; j < beside; j++)
+      other |= (u64)(i64)element<O>::load(at + j * (i64)sizeof(O)) ^ (u64)(first + j);
+    return other == 0;
+  }
+  static KM_INL void store_ones(const Job& job, i64 i) {
+    const reader<X> from(job.element_of(job.begin(i)), job.step);
+    R made[beside];
+    KM_IVDEP
+    for (i64 j = 0; j < beside; j++) made[j] = job.fold.finish(value_of(job, from, j));
+    if constexpr (To::array)
+      if (job.to.step == (i64)sizeof(R)) {
+        for (i64 j = 0; j < beside; j++) element<R>::store(job.to.data + (i + j) * (i64)sizeof(R), made[j]);
+        return;
+      }
+    for (i64 j = 0; j < beside; j++) job.store(i + j, made[j]);
+  }
+
+  // Long segments that were met on the way; beyond the first few they are looked for again.
+  struct Long {
+    static constexpr i64 room = 64;
+    i64 count = 0, place[room];
+    KM_COLD void add(i64 i) {
+      const i64 number = __atomic_fetch_add(&count, 1, __ATOMIC_RELAXED);
+      if (number < room) place[number] = i;
+    }
+  };
+
+  static KM_INL void one(const Job& job, const Job& given, Long& found, i64 i) {
+    const i64 begin = job.begin(i), n = job.end(i) - begin;
+    if (n <= 0) return job.store(i, job.empty());
+    if constexpr (masks())
+      if (n <= in_registers && begin + in_registers <= job.elements)
+        return job.store(i, job.fold.finish(masked_elements(job, begin, n)));
+    if (n <= handful)
+      job.store(i, job.fold.finish(few_elements(given, begin, n)));
+    else if (n <= chunk_elements)
+      job.store(i, job.fold.finish(chunk(given, begin, n)));
+    else if (n < long_segment)
+      job.store(i, job.fold.finish(chunks(given, begin, n)));
+    else
+      found.add(i);
+  }
+  static KM_HOT void few(const Job& given, Long& found, i64 first, i64 last) {
     const Job job = given;
-    for (i64 i = first; i < last; i++) {
-      const i64 begin = job.begin(i), n = job.size(i);
-      if (n <= 0)
-        job.store(i, job.empty());
-      else if (n <= handful)
-        job.store(i, job.fold.finish(few_elements(job, begin, n)));
-      else if (n <= chunk_elements)
-        job.store(i, job.fold.finish(chunk(job, begin, n)));
-      else if (n < long_segment)
-        job.store(i, job.fold.finish(chunks(job, begin, n)));
+    for (i64 i = first; i < last;) {
+      if (i + beside <= last && ones(job, i)) {
+        store_ones(job, i);
+        i += beside;
+        continue;
+      }
+      for (const i64 stop = smaller(i + beside, last); i < stop; i++) one(job, given, found, i);
     }
   }
   // A long segment, by all threads.
@@ -144,30 +228,31 @@ template <class Map, class X, class F, class Empty, class O, bool Apart> struct 
 
   // ---- all of them
 
-  // Calls one(first, last) for ranges of segments, and all(i, begin, n) for each long one.
+  // Calls one(first, last) for ranges of segments, which tells of long ones, and all(i, begin, n) for each of these.
   template <class One, class All>
-  static KM_COLD void each(const Job& job, i64 segments, One& one, All& all) {
+  static KM_COLD void each(const Job& job, i64 segments, Long& found, One& one, All& all) {
     const i64 elements = job.elements;
     const i64 share = clamp(segments * 4 * chunk_elements / larger(elements, i64(1)), fewest, most);
     auto body = [&](i64 low, i64 high) { one(low * share, smaller(high * share, segments)); };
     for_tasks(job.call, ceil_div(segments, share), body);
-    if (elements < long_segment) return;
-    for (i64 i = 0; i < segments; i++) {
-      const i64 begin = job.begin(i), n = job.size(i);
+    const bool listed = found.count <= Long::room;
+    for (i64 k = 0, count = listed ? found.count : segments; k < count; k++) {
+      const i64 i = listed ? found.place[k] : k, begin = job.begin(i), n = job.end(i) - begin;
       if (n >= long_segment) all(i, begin, n);
     }
   }
   static KM_COLD void reduce(const Call* call, const Map& map, const F& fold, const Empty& empty) {
-    const Job job{call, map, fold, empty, call->flags >> 1};
-    auto one = [&](i64 low, i64 high) { few(job, low, high); };
+    const Job job(call, map, fold, empty);
+    Long found;
+    auto one = [&](i64 low, i64 high) { few(job, found, low, high); };
     auto all = [&](i64 i, i64 begin, i64 n) { together(job, i, begin, n); };
-    each(job, extent_of(call, 0, call->ndim), one, all);
+    each(job, extent_of(call, 0, call->ndim), found, one, all);
   }
 
   // ---- scans: from left to right within a chunk, chunks from left to right
 
   static KM_INL A value_at(const Job& job, i64 i) {
-    return value_of(job, reader<X>(job.element_of(i), job.step()), 0);
+    return value_of(job, reader<X>(job.element_of(i), job.step), 0);
   }
   static KM_INL A left_to_right(const Job& job, i64 begin, i64 n) {
     A sum = value_at(job, begin);
@@ -215,15 +300,19 @@ template <class Map, class X, class F, class Empty, class O, bool Apart> struct 
   }
   template <bool Exclusive>
   static KM_COLD void scan(const Call* call, const Map& map, const F& fold, const Empty& empty) {
-    const Job job{call, map, fold, empty, call->flags >> 1};
+    const Job job(call, map, fold, empty);
+    Long found;
     auto one = [&](i64 low, i64 high) {
       for (i64 i = low; i < high; i++) {
-        const i64 begin = job.begin(i), n = job.size(i);
-        if (n > 0 && n < long_segment) scan_one<Exclusive>(job, begin, n);
+        const i64 begin = job.begin(i), n = job.end(i) - begin;
+        if (n >= long_segment)
+          found.add(i);
+        else if (n > 0)
+          scan_one<Exclusive>(job, begin, n);
       }
     };
     auto all = [&](i64, i64 begin, i64 n) { scan_together<Exclusive>(job, begin, n); };
-    each(job, extent_of(call, 0, call->ndim), one, all);
+    each(job, extent_of(call, 0, call->ndim), found, one, all);
   }
 };
 
