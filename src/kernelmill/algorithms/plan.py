@@ -6,6 +6,7 @@ happens then is here. What an element costs is in `costs.py`.
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -58,6 +59,11 @@ class Scope:
     def is_static(self) -> bool:
         """Whether a kernel is passed nothing of the user's scope, nor anything else."""
         return not self.constants and all(o.is_static for o in self.operators)
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether a kernel is passed the same block in each call."""
+        return all(o.is_static for o in self.operators)
 
     @property
     def offsets(self) -> tuple[int, ...]:
@@ -266,7 +272,8 @@ class Plan(Caller):
         self._allocate: Allocator | None = None
         self._single: Allocator | None = None
         self._scalar = bound.scalar
-        self._read = None if built.scope.is_static else built.scope.read
+        constant = built.scope.is_constant and built.backend.target == "host"
+        self._read = None if built.scope.is_static or constant else built.scope.read
         if fixed is not None and bound.elements and not bound.tail and built.kernel.entry:
             direct = _direct(bound, fixed=fixed)
             self._launcher = built.backend.launcher(built.kernel, direct)
@@ -361,13 +368,20 @@ def _direct(bound: Bound, *, fixed: bool) -> Direct:
         strides=bound.strides,
         captures=bound.built.scope.size,
         fixed=fixed,
-        serial_below=bound.built.cost.serial_below,
+        serial_below=_serial_below(bound) if fixed else bound.built.cost.serial_below,
         workspace=bound.workspace,
         flags=bound.flags,
         grid=bound.grid,
         values=bound.values,
         alignment=bound.alignment,
+        constants=bound.built.scope.constants if bound.built.scope.is_constant else b"",
     )
+
+
+def _serial_below(bound: Bound) -> int:
+    """Return for how many of what a launcher counts, say segments, one thread is enough."""
+    counted = math.prod(bound.shape)
+    return max(1, bound.built.cost.serial_below * counted // max(1, bound.elements))
 
 
 # Plans by what can be read off a call in half a microsecond, newest first, for the settings they

@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from kernelmill import events
+from kernelmill.algorithms.determinism import check_determinism
+from kernelmill.algorithms.iterators import is_iterator, length_of
+from kernelmill.algorithms.iterators import zip as zipped
 from kernelmill.algorithms.plan import Bound, Plan, execute, key_of, lately, remember
 from kernelmill.algorithms.reduce import reduce, transform_reduce
-from kernelmill.algorithms.reductions import check_determinism
+from kernelmill.algorithms.reductions import Options, prepare_rows, request_of
 from kernelmill.algorithms.scan import exclusive_scan, inclusive_scan
 from kernelmill.algorithms.segments import SegmentRequest, prepare_segments
 from kernelmill.compiler.op import WELL_KNOWN, Op, as_op, root_of
@@ -26,7 +29,7 @@ from kernelmill.runtime.memory import is_on_cuda
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kernelmill.algorithms.reductions import Determinism
+    from kernelmill.algorithms.determinism import Determinism
 
 __all__ = ["segmented_reduce", "segmented_scan"]
 
@@ -52,7 +55,7 @@ def segmented_reduce(
     Parameters
     ----------
     x
-        A one-dimensional array.
+        A one-dimensional array, or an iterator.
     offsets
         Integers: segment i begins at `offsets[i]` and ends before `offsets[i + 1]`; or a tuple of
         where segments begin and where they end, which may overlap. On a GPU a segment of such a
@@ -66,7 +69,7 @@ def segmented_reduce(
     dtype
         As `km.reduce`.
     out
-        Array for the results.
+        Array or iterator for the results.
     determinism
         As `km.reduce`. On a GPU "device_to_device" is for integers, and for `segment_size`.
 
@@ -98,6 +101,14 @@ def segmented_reduce(
     array([2, 4])
     """
     check_determinism(determinism)
+    x = zipped(*x) if type(x) is tuple else x
+    if segment_size is not None and is_iterator(out):
+        offsets, segment_size = _even_offsets(x, offsets, segment_size), None
+    if segment_size is not None and is_iterator(x):
+        size = _size_of(x, offsets, segment_size)
+        asked = Options(init, 1, keepdims=False, dtype=dtype, determinism=determinism)
+        rows_of = request_of((op,), None, asked)
+        return execute(prepare_rows(rows_of, size, (x,), out))
     if segment_size is not None:
         rows = _rows(x, offsets, segment_size)
         return reduce(rows, op, axis=1, init=init, dtype=dtype, out=out, determinism=determinism)
@@ -131,7 +142,7 @@ def segmented_scan(
     init
         A value that stands before the first element of each segment.
     out
-        Array for the results, of the length of `x`.
+        Array or iterator for the results, of the length of `x`.
 
     Returns
     -------
@@ -155,6 +166,9 @@ def segmented_scan(
     array([0, 1, 0, 3, 7])
     """
     check_determinism(determinism)
+    x = zipped(*x) if type(x) is tuple else x
+    if segment_size is not None and (is_iterator(x) or is_iterator(out)):
+        offsets, segment_size = _even_offsets(x, offsets, segment_size), None
     if segment_size is not None:
         rows = _rows(x, offsets, segment_size)
         given = None if out is None else out.reshape(-1, segment_size)
@@ -178,19 +192,41 @@ def _one(op: Any) -> Op:
 
 def _rows(x: Any, offsets: Any, segment_size: int) -> Any:
     """Return an array with a row for each segment."""
+    size = _size_of(x, offsets, segment_size)
+    return x.reshape(x.shape[0] // size, size)
+
+
+def _size_of(x: Any, offsets: Any, segment_size: int) -> int:
+    """Return the length of all segments, if the elements are whole ones of it."""
     if offsets is not None:
         raise ArgumentError(
             "`offsets` and `segment_size` were both given; one says what segments are"
         )
-    size, shape = operator.index(segment_size), tuple(x.shape)
-    if len(shape) != 1:
-        raise ShapeError(f"`x` has shape {shape}; expected: one dimension")
-    if size < 1 or shape[0] % size:
+    size, length = operator.index(segment_size), _length_of(x)
+    if size < 1 or length % size:
         raise ShapeError(
-            f"`segment_size` is {size}, `x` has {shape[0]} elements: not a multiple",
+            f"`segment_size` is {size}, `x` has {length} elements: not a multiple",
             hint="pass `offsets=` for segments of several lengths",
         )
-    return x.reshape(shape[0] // size, size)
+    return size
+
+
+def _length_of(x: Any) -> int:
+    if is_iterator(x):
+        found = length_of(x)
+        if found is None:
+            raise ArgumentError("`x` has no end", hint="give the iterator a length")
+        return found
+    shape = tuple(x.shape)
+    if len(shape) != 1:
+        raise ShapeError(f"`x` has shape {shape}; expected: one dimension")
+    return int(shape[0])
+
+
+def _even_offsets(x: Any, offsets: Any, segment_size: int) -> np.ndarray[Any, Any]:
+    """Return the offsets of segments of one length."""
+    size = _size_of(x, offsets, segment_size)
+    return np.arange(0, _length_of(x) + 1, size)
 
 
 def _inputs(x: Any, offsets: Any) -> tuple[Any, ...]:
@@ -238,6 +274,8 @@ def _quick_key(
 
 # Offsets from which on they are compared by all threads.
 _MANY: Final = 1 << 16
+# Offsets that Python compares sooner than NumPy.
+_FEW: Final = 16
 
 
 def _need_no_look(request: SegmentRequest, arrays: tuple[Any, ...]) -> bool:
@@ -247,28 +285,62 @@ def _need_no_look(request: SegmentRequest, arrays: tuple[Any, ...]) -> bool:
         return is_on_cuda(offsets)
     if len(arrays) > 2 or offsets.ndim != 1 or offsets.size < 2:  # noqa: PLR2004 - begins and ends
         return False
-    first, last, length = int(offsets[0]), int(offsets[-1]), x.shape[0]
+    lacks = request.op.identity is None  # an empty segment has no result then
+    if offsets.size <= _FEW and not lacks:
+        each = offsets.tolist()
+        first, last, ascends = each[0], each[-1], each == sorted(each)
+    else:
+        first, last, ascends = offsets.item(0), offsets.item(-1), None
+    length = x.shape[0]
     if first < 0 or last > length or (request.scans and (first or last != length)):
         return False
+    if ascends is not None:
+        return bool(ascends)
     begins, ends = offsets[:-1], offsets[1:]
-    if request.op.identity is None:
-        return bool((begins < ends).all())
     if offsets.size < _MANY:
-        return bool((begins <= ends).all())
+        return not np.count_nonzero(begins >= ends if lacks else begins > ends)
     with Device("cpu"):
-        return bool(transform_reduce((begins, ends), _ascends, WELL_KNOWN["logical_and"]))
+        wrong = _stays if lacks else _falls
+        return bool(transform_reduce((begins, ends), wrong, WELL_KNOWN["bitwise_or"]) == 0)
 
 
-def _ascends(a: Any, b: Any) -> Any:
-    return a <= b
+# Integers, which combine in vectors.
+def _falls(a: Any, b: Any) -> Any:
+    return 1 if a > b else 0
+
+
+def _stays(a: Any, b: Any) -> Any:
+    return 1 if a >= b else 0
+
+
+class _LookingPlan(Plan):
+    """A plan on the host, which looks at the offsets of each call before it takes the short way."""
+
+    __slots__ = ("_request",)
+
+    def __init__(self, request: SegmentRequest, bound: Bound) -> None:
+        super().__init__(bound, partial(prepare_segments, request), fixed=True)
+        self._request = request
+
+    def __call__(self, *inputs: Any, out: Any = None) -> Any:
+        if len(inputs) == 2 and _need_no_look(self._request, inputs):  # noqa: PLR2004
+            return super().__call__(*inputs, out=out)
+        return execute(self._prepare(inputs, out))
+
+
+def _plan_of(request: SegmentRequest, inputs: tuple[Any, ...], out: Any) -> Plan:
+    """Prepare calls like this one; those of iterators have no short way."""
+    bound = prepare_segments(request, inputs, out)
+    if is_iterator(inputs[0]) or type(inputs[0]) is tuple or is_iterator(out):
+        return Plan(bound, partial(prepare_segments, request), fixed=None)
+    return _plan(request, bound)
 
 
 def _plan(request: SegmentRequest, bound: Bound) -> Plan:
-    """Make the plan of a bound call; on a device, arrays of those shapes get the short way.
-
-    On the host offsets are looked at each time.
-    """
-    short = bound.built.backend.target == "cuda" and bound.views[0].place is not None
+    """Make the plan of a bound call; arrays of those shapes get the short way."""
+    if bound.views[0].place is None:
+        return _LookingPlan(request, bound)
+    short = bound.built.backend.target == "cuda"
     return Plan(bound, partial(prepare_segments, request), fixed=True if short else None)
 
 
@@ -295,6 +367,11 @@ def _reduce_planner(
     >>> sums(np.array([1.0, 2.0, 3.0, 4.0]), np.array([0, 3, 4]))
     array([6., 4.])
     """
+    if segment_size is not None and (is_iterator(x) or type(x) is tuple):
+        raise ArgumentError(
+            "`segment_size` with an iterator has no plan",
+            hint="pass `offsets=`, for example `np.arange(0, n + 1, segment_size)`",
+        )
     if segment_size is not None:
         rows = _rows(x, offsets, segment_size)
         made: Plan = reduce.plan(  # type: ignore[attr-defined]  # a public name
@@ -303,7 +380,7 @@ def _reduce_planner(
         return made
     check_determinism(determinism)
     request = SegmentRequest("segmented_reduce", _one(op), init, dtype, determinism)
-    return _plan(request, prepare_segments(request, _inputs(x, offsets), out))
+    return _plan_of(request, _inputs(x, offsets), out)
 
 
 def _scan_planner(
@@ -320,7 +397,7 @@ def _scan_planner(
     """Prepare a segmented_scan for arrays like these; the plan takes elements and offsets."""
     check_determinism(determinism)
     request = SegmentRequest("segmented_scan", _one(op), init, dtype, determinism, exclusive)
-    return _plan(request, prepare_segments(request, _inputs(x, offsets), out))
+    return _plan_of(request, _inputs(x, offsets), out)
 
 
 segmented_reduce.plan = _reduce_planner  # type: ignore[attr-defined]  # a public name

@@ -145,6 +145,7 @@ class Direct:
     size of the block of scalars. The others are those of a `Launch`. Unless `fixed` is set, arrays
     of any one shape are served, else only those of the shapes and strides here. `values` says of
     each operand whether it is a scalar. Addresses on a device must be multiples of `alignment`.
+    `constants` is the block of scalars where it is the same in each call.
     """
 
     views: tuple[View, ...]
@@ -159,6 +160,7 @@ class Direct:
     grid: Grid | None = None
     values: tuple[Value | None, ...] = ()
     alignment: int = 1
+    constants: bytes = b""
 
     @property
     def results(self) -> tuple[View, ...]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from kernelmill.runtime.memory import POOLED_FROM
+from kernelmill.runtime.memory import empty_numpy
 from kernelmill.runtime.native import native
 from kernelmill.runtime.program import build_host_kernel
 
@@ -85,7 +85,7 @@ class CpuBackend:
             kernel.entry,
             tuple(view.dtype.to_numpy() for view in direct.views),
             direct.outputs,
-            captures=bytes(direct.captures) or None,
+            captures=direct.constants or bytes(direct.captures) or None,
             workspace=direct.workspace,
             serial_below=direct.serial_below,
             nontemporal_above=-1 if direct.flags is None else _NEVER,
@@ -95,24 +95,22 @@ class CpuBackend:
         return made
 
     def allocator(self, direct: Direct) -> Allocator | None:
-        """Return what makes the same NumPy arrays again, or small ones of the inputs' shape."""
+        """Return what makes the same NumPy arrays again, or one of the inputs' shape."""
         made = tuple((view.shape, view.dtype.to_numpy()) for view in direct.results)
         if direct.fixed:
             return partial(_same, made)
-        return partial(_small, made[0][1]) if len(made) == 1 else None
+        return partial(_like_first, made[0][1]) if len(made) == 1 else None
 
 
 def _same(made: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...], _: tuple[Any, ...]) -> Any:
     if len(made) == 1:
-        return np.empty(*made[0])
-    return tuple(np.empty(shape, dtype) for shape, dtype in made)
+        return empty_numpy(*made[0])
+    return tuple(empty_numpy(shape, dtype) for shape, dtype in made)
 
 
-def _small(dtype: np.dtype[Any], inputs: tuple[Any, ...]) -> np.ndarray[Any, Any] | None:
-    """Return a small new output for inputs of one shape; larger ones come from the pool."""
+def _like_first(dtype: np.dtype[Any], inputs: tuple[Any, ...]) -> np.ndarray[Any, Any] | None:
+    """Return a new output for inputs of one shape."""
     first = inputs[0]
     if type(first) is not np.ndarray or not first.shape:
         return None
-    if first.size * dtype.itemsize >= POOLED_FROM:
-        return None
-    return np.empty(first.shape, dtype)
+    return empty_numpy(first.shape, dtype)

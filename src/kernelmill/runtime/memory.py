@@ -31,6 +31,7 @@ __all__ = [
     "check_output",
     "copied",
     "empty_like_library",
+    "empty_numpy",
     "fill",
     "is_on_cuda",
     "may_overlap",
@@ -385,10 +386,23 @@ def empty_like_library(
     nbytes = math.prod(shape) * dtype.itemsize
     if library == "torch":
         return _empty_tensor(shape, dtype, nbytes)
-    described = dtype.to_numpy()
+    return empty_numpy(shape, dtype.to_numpy())
+
+
+def empty_numpy(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Return a new uninitialised C-contiguous NumPy array, as `empty_like_library`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kernelmill.runtime.memory import empty_numpy
+    >>> empty_numpy((2, 3), np.dtype("i4")).shape
+    (2, 3)
+    """
+    nbytes = math.prod(shape) * dtype.itemsize
     if nbytes < POOLED_FROM:
-        return np.empty(shape, described)
-    return np.ndarray(shape, described, buffer=native().HostBuffer(nbytes))
+        return np.empty(shape, dtype)
+    return np.ndarray(shape, dtype, buffer=native().HostBuffer(nbytes))
 
 
 def _empty_tensor(shape: tuple[int, ...], dtype: DType | StructType, nbytes: int) -> Any:
