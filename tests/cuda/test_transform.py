@@ -40,6 +40,24 @@ def test_element_types(dtype):
         same(found.numpy(), mixed(a, b))
 
 
+@pytest.mark.parametrize("dtype", ["i1", "i2", "i4", "u1", "u2"])
+def test_integers_that_overflow_are_widened_after_it(dtype):
+    """Some compilers take the negative of 16 bits for one that does not overflow."""
+    limits = np.iinfo(dtype)
+    ends = [limits.min, limits.min + 1, 0, 1, limits.max]
+    x = np.resize(np.array(ends, dtype), 4099)
+    wide = np.zeros(x.size, np.int64)
+    with np.errstate(over="ignore"):
+        for op, wanted in (
+            (lambda a, b: -a + b, -x),
+            (lambda a, b: abs(a) + b, np.abs(x)),
+            (lambda a, b: a * a + b, x * x),
+            (lambda a, b: (a - a - a) + b, -x),
+        ):
+            found = km.transform((OnDevice(x), OnDevice(wide)), op)
+            same(found.numpy(), wanted.astype(np.int64))
+
+
 @pytest.mark.parametrize("dtype", ["u1", "f2", "f4", "f8", "c16"])
 def test_arrays_that_are_not_aligned_to_packets(dtype):
     base = filled((5001,), dtype, 1)

@@ -29,10 +29,19 @@ KM_INL f64 sub(f64 a, f64 b) { return KM_ROUNDED(a) - b; }
 
 // ---- integers: arithmetic modulo 2^width --------------------------------------------------------------------------------
 
-template <class T> KM_INL T add(T a, T b) { return T(ring<T>(a) + ring<T>(b)); }
-template <class T> KM_INL T sub(T a, T b) { return T(ring<T>(a) - ring<T>(b)); }
-template <class T> KM_INL T mul(T a, T b) { return T(ring<T>(a) * ring<T>(b)); }
-template <class T> KM_INL T neg(T a) { return T(ring<T>(0) - ring<T>(a)); }
+// The ptxas of CUDA 12.9 and 13.0 takes a negative of 16 bits for one that does not overflow, whatever it was written as, and
+// widens -32768 to 32768: it gets to see no such negative.
+template <class T>
+KM_INL T wrapped(ring<T> r) {
+#ifdef __CUDA_ARCH__
+  if constexpr (sizeof(T) == 2) asm("" : "+r"(r));
+#endif
+  return T(r);
+}
+template <class T> KM_INL T add(T a, T b) { return wrapped<T>(ring<T>(a) + ring<T>(b)); }
+template <class T> KM_INL T sub(T a, T b) { return wrapped<T>(ring<T>(a) - ring<T>(b)); }
+template <class T> KM_INL T mul(T a, T b) { return wrapped<T>(ring<T>(a) * ring<T>(b)); }
+template <class T> KM_INL T neg(T a) { return wrapped<T>(ring<T>(0) - ring<T>(a)); }
 template <class T> KM_INL T abs(T a) { return a < T(0) ? neg(a) : a; }
 template <class T> KM_INL T square(T a) { return mul(a, a); }
 KM_INL f32 square(f32 a) { return a * a; }
