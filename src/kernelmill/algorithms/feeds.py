@@ -35,6 +35,7 @@ device/transform.cuh has them. Where nothing is captured and nothing is computed
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
@@ -42,6 +43,7 @@ from kernelmill.algorithms import iterators
 from kernelmill.algorithms import weave as nodes
 from kernelmill.algorithms.arguments import (
     Argument,
+    argument,
     backend_of,
     given_outputs,
     outputs_of,
@@ -59,6 +61,7 @@ from kernelmill.algorithms.moves import Moved, moved
 from kernelmill.dtypes import DType, StructType, promotion, storage
 from kernelmill.errors import ArgumentError, ShapeError
 from kernelmill.runtime.devices import current_backend
+from kernelmill.runtime.memory import is_on_cuda
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,6 +74,7 @@ __all__ = [
     "Feed",
     "Feeds",
     "Reads",
+    "Seen",
     "apart",
     "feeds_functions",
     "feeds_scope",
@@ -78,6 +82,7 @@ __all__ = [
     "named_parts",
     "out_ground",
     "read_feeds",
+    "seen",
     "write_feeds",
 ]
 
@@ -338,6 +343,42 @@ def read_feeds(inputs: tuple[Any, ...], names: tuple[str, ...], family: str) -> 
             read.append(_reading(name, part, length, Strand(ground)))
     given = [a for feed in read for a in feed.arguments] or [ground.index()]
     return Feeds(tuple(read), backend_of(given, family), rules)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is known of an input before a call: type of an element, shape, and its arrays.
+
+    An iterator without end has no shape.
+    """
+
+    type: DType | StructType
+    shape: tuple[int, ...] | None
+    arguments: tuple[Argument, ...]
+
+    @property
+    def size(self) -> int:
+        """How many elements there are; raises where there is no end."""
+        if self.shape is None:
+            raise ArgumentError(
+                "`x` has no end", hint="pass `km.iterators.strided(it, 1, count=n)`"
+            )
+        return math.prod(self.shape)
+
+
+def seen(name: str, part: Any) -> Seen:
+    """Return what an array or an iterator is, wherever it may be read later."""
+    if not iterators.is_iterator(part):
+        given = argument(part, name, on_cuda=is_on_cuda(part))
+        return Seen(given.view.dtype, given.view.shape, (given,))
+    ground = Ground.of([(name, part)], 0)
+    arrays = tuple(ground.arguments.values())
+    with promotion(rules_of(arrays) if arrays else "numpy"):
+        length = _length(part, ground)
+        ground.length = length or 0
+        type_ = storage(Strand(ground).read(part)[1])
+    assert isinstance(type_, Item)
+    return Seen(type_, None if length is None else (length,), arrays or (ground.index(),))
 
 
 def _check_rank(name: str, part: Any, ground: Ground) -> None:

@@ -14,8 +14,9 @@ import numpy as np
 from kernelmill import events
 from kernelmill.algorithms.arguments import argument, outputs_of
 from kernelmill.algorithms.bins import Bins, edged, even, own
+from kernelmill.algorithms.feeds import Seen, seen
 from kernelmill.algorithms.histograms import MOST_CHANNELS, Request, prepare
-from kernelmill.algorithms.moves import computed
+from kernelmill.algorithms.iterators import is_iterator
 from kernelmill.algorithms.plan import Plan, execute, key_of, lately, remember
 from kernelmill.algorithms.reduce import reduce
 from kernelmill.compiler.op import WELL_KNOWN
@@ -26,8 +27,7 @@ from kernelmill.runtime.memory import is_on_cuda
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kernelmill.algorithms.reductions import Determinism
-    from kernelmill.runtime.memory import View
+    from kernelmill.algorithms.determinism import Determinism
 
 __all__ = ["bincount", "histogram", "histogram_even", "histogram_range"]
 
@@ -49,7 +49,7 @@ def histogram(
     Parameters
     ----------
     x
-        An array of integers, floats or bools, of any shape and layout.
+        An array of integers, floats or bools, of any shape and layout, or an iterator.
     bins
         The number of bins of one width, or their edges: an ascending sequence on the host.
     range
@@ -57,10 +57,10 @@ def histogram(
         take a pass of their own, and on a GPU a wait. Values outside, and nan, are not counted; the
         last bin holds its right edge.
     weights
-        What each value counts, an array of the shape of `x`: integers are added in 64 bits, floats
-        in float64.
+        What each value counts, an array of the shape of `x`, or an iterator: integers are added in
+        64 bits, floats in float64.
     out
-        Array for the counts.
+        Array or iterator for the counts.
     determinism
         What sums of floating-point weights promise: the same bits for the same call on the same
         device ("run_to_run"), or nothing. The CPU gives the same bits for any number of threads.
@@ -87,7 +87,6 @@ def histogram(
     >>> km.histogram(np.array([1, 2, 1, 5]), bins=4, range=(1, 5))
     (array([2, 1, 0, 1]), array([1., 2., 3., 4., 5.]))
     """
-    (x,) = computed((x,), "x")
     found, edges = _bins_of(x, bins, range)
     request = Request((found,), weights is not None, None, determinism)
     arrays = (x,) if weights is None else (x, weights)
@@ -108,7 +107,7 @@ def histogram_even(
     Parameters
     ----------
     x
-        An array; or several channels, which are counted in one pass: a tuple of arrays, or one
+        An array or an iterator; or several channels, which are counted in one pass: a tuple, or one
         array whose last axis holds them, with `channels` of them counted.
     bins, lower, upper
         One for all channels, or a tuple. Values from `upper` on are not counted.
@@ -179,8 +178,8 @@ def bincount(
     Parameters
     ----------
     x
-        A one-dimensional array of integers or bools. The greatest decides the length of the result,
-        which takes a pass of its own unless they are bytes, and on a GPU a wait.
+        A one-dimensional array or an iterator of integers or bools. The greatest decides the length
+        of the result, which takes a pass of its own unless they are bytes, and on a GPU a wait.
     weights
         What each counts; sums are float64.
     minlength
@@ -209,15 +208,14 @@ def bincount(
     least = operator.index(minlength)
     if least < 0:
         raise ArgumentError(f"`minlength` is {least}; the least is 0")
-    (x,) = computed((x,), "x")
-    view = argument(x, "x", on_cuda=is_on_cuda(x)).view
-    if len(view.shape) != 1:
-        raise ShapeError(f"`x` has shape {view.shape}; expected: one dimension")
-    if not isinstance(view.dtype, DType) or view.dtype.kind not in ("int", "uint", "bool"):
-        raise DTypeError(f"`x` has elements of {view.dtype}; expected: integers")
-    if not view.size:
+    given = seen("x", x)
+    if given.shape is not None and len(given.shape) != 1:
+        raise ShapeError(f"`x` has shape {given.shape}; expected: one dimension")
+    if not isinstance(given.type, DType) or given.type.kind not in ("int", "uint", "bool"):
+        raise DTypeError(f"`x` has elements of {given.type}; expected: integers")
+    if not given.size:
         count, trims = least, False
-    elif weights is None and _are_bytes(view):
+    elif weights is None and _are_bytes(given):
         count, trims = max(least, _BYTE), True
     else:
         low, high = (int(_scalar(v)) for v in reduce(x, _EXTREMES))
@@ -226,15 +224,16 @@ def bincount(
         count, trims = max(least, high + 1), False
     if not count:
         total = int64 if weights is None else float64
-        return outputs_of(None, (total,), (0,), [argument(x, "x", on_cuda=is_on_cuda(x))])[1]
+        return outputs_of(None, (total,), (0,), given.arguments)[1]
     request = Request((own(count),), weights is not None, float64, determinism)
     made = _run(request, _with(x, weights), None)
     return _trimmed(made, least) if trims else made
 
 
-def _are_bytes(view: View) -> bool:
+def _are_bytes(given: Seen) -> bool:
     """Whether all values that there can be are counted sooner than the greatest is found."""
-    return view.dtype.itemsize == 1 and view.place is None and str(view.dtype) != "int8"
+    on_host = all(a.view.place is None for a in given.arguments)
+    return given.type.itemsize == 1 and on_host and str(given.type) != "int8"
 
 
 def _with(x: Any, weights: Any) -> tuple[Any, ...]:
@@ -253,7 +252,7 @@ def _trimmed(made: Any, least: int) -> Any:
 
 
 def _type_of(x: Any, name: str) -> DType:
-    found = argument(x, name, on_cuda=is_on_cuda(x)).view.dtype
+    found = seen(name, x).type
     if not isinstance(found, DType) or found.kind == "complex":
         raise DTypeError(
             f"`{name}` has elements of {found}, which have no order",
@@ -275,7 +274,7 @@ def _bins_of(x: Any, bins: Any, bounds: tuple[Any, Any] | None) -> tuple[Bins, A
 
 def _extremes(x: Any) -> tuple[Any, Any] | None:
     """Return the least and the greatest value as NumPy scalars; None where there are none."""
-    if not argument(x, "x", on_cuda=is_on_cuda(x)).view.size:
+    if not seen("x", x).size:
         return None
     found = [_scalar(value) for value in reduce(x, _EXTREMES)]
     for value in found:
@@ -302,13 +301,13 @@ def _scalar(value: Any) -> Any:  # Any: a NumPy scalar
 def _channels_of(x: Any, channels: int | None) -> tuple[tuple[Any, ...], int]:
     """Return the arrays that hold the channels, and how many channels there are."""
     if channels is None:
-        arrays = computed(x if type(x) is tuple else (x,), "x")
+        arrays = x if type(x) is tuple else (x,)
         if not 1 <= len(arrays) <= MOST_CHANNELS:
             raise ArgumentError(
                 f"`x` has {len(arrays)} channels; the limits are 1 and {MOST_CHANNELS}"
             )
         return arrays, len(arrays)
-    if type(x) is tuple:
+    if type(x) is tuple or is_iterator(x):
         raise ArgumentError("`channels` is for one array whose last axis holds the channels")
     wanted = operator.index(channels)
     shape = argument(x, "x", on_cuda=is_on_cuda(x)).view.shape
@@ -341,7 +340,7 @@ def _even_call(
         found.append(even(values, n, (low, high), closed=False)[0])
     request = Request(tuple(found), interleaved=channels is not None)
     if plan:
-        return _plan(request, prepare(request, arrays, out))
+        return _plan(request, prepare(request, arrays, out), (arrays, out))
     return _run(request, arrays, out)
 
 
@@ -357,7 +356,7 @@ def _run(request: Request, arrays: tuple[Any, ...], out: Any) -> Any:
                 return done
     bound = prepare(request, arrays, out)
     if key is not None and bound.is_plain:
-        remember(key, _plan(request, bound))
+        remember(key, _plan(request, bound, (arrays, out)))
     return execute(bound)
 
 
@@ -374,9 +373,11 @@ def _quick_key(request: Request, arrays: tuple[Any, ...], out: Any) -> tuple[obj
     return key_of(parts, arrays)
 
 
-def _plan(request: Request, bound: Any) -> Plan:
+def _plan(request: Request, bound: Any, given: tuple[tuple[Any, ...], Any]) -> Plan:
     """Make the plan of a bound call; contiguous arrays of that shape get the short way."""
+    arrays, out = given
     others = request.interleaved or any(b.edges is not None for b in request.bins)
+    others |= any(map(is_iterator, (*arrays, *(out if type(out) is tuple else (out,)))))
     return Plan(bound, partial(prepare, request), fixed=None if others else True)
 
 
@@ -402,7 +403,8 @@ def _planner(
     """
     found, _ = _bins_of(x, bins, range)
     request = Request((found,), weights is not None, None, determinism)
-    return _plan(request, prepare(request, _with(x, weights), out))
+    arrays = _with(x, weights)
+    return _plan(request, prepare(request, arrays, out), (arrays, out))
 
 
 def _even_planner(
@@ -416,7 +418,7 @@ def _even_planner(
 def _range_planner(x: Any, edges: Any, *, channels: int | None = None, out: Any = None) -> Plan:
     """Prepare a histogram_range; the plan takes arrays like `x`, a tuple as arguments."""
     arrays, request = _range_request(x, edges, channels)
-    return _plan(request, prepare(request, arrays, out))
+    return _plan(request, prepare(request, arrays, out), (arrays, out))
 
 
 def _bincount_planner(
@@ -424,7 +426,8 @@ def _bincount_planner(
 ) -> Plan:
     """Prepare a bincount of exactly `minlength` bins; greater values are not counted then."""
     request = Request((own(operator.index(minlength)),), weights is not None, float64, determinism)
-    return _plan(request, prepare(request, _with(x, weights), None))
+    arrays = _with(x, weights)
+    return _plan(request, prepare(request, arrays, None), (arrays, None))
 
 
 histogram.plan = _planner  # type: ignore[attr-defined]  # `km.histogram.plan` is the public name

@@ -1,7 +1,6 @@
 """From the arguments of a histogram to a bound call: checks, counters, kernel.
 
-The public functions are in `histogram.py`, bins in `bins.py`, the loops in `host/histogram.hpp` and
-`device/histogram.cuh`.
+The public functions are in `histogram.py`, bins in `bins.py`, the text in `source_histogram.py`.
 """
 
 from __future__ import annotations
@@ -11,24 +10,42 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kernelmill.algorithms import layout as layouts
-from kernelmill.algorithms.arguments import Argument, arguments_of, backend_of, outputs_of
+from kernelmill.algorithms.arguments import (
+    Argument,
+    arguments_of,
+    backend_of,
+    outputs_of,
+    rules_of,
+)
 from kernelmill.algorithms.bins import records
+from kernelmill.algorithms.determinism import check_bits
+from kernelmill.algorithms.feed_nodes import Ground
+from kernelmill.algorithms.feeds import (
+    Feed,
+    feeds_functions,
+    feeds_scope,
+    moved_feeds,
+    read_feeds,
+    write_feeds,
+)
+from kernelmill.algorithms.iterators import is_iterator
 from kernelmill.algorithms.moves import moved
 from kernelmill.algorithms.plan import Bound, Cost, Scope, build
 from kernelmill.algorithms.policy import histogram_policy
-from kernelmill.algorithms.source import assemble, text_of
+from kernelmill.algorithms.source_histogram import HistogramText, cuda_text, host_text
 from kernelmill.compiler.cpp_types import type_spelling
 from kernelmill.dtypes import DType, complex128, float64, int64
 from kernelmill.errors import ArgumentError, DTypeError, NotImplementedHere, ShapeError
-from kernelmill.runtime.backend import Grid, KernelSource
+from kernelmill.runtime.backend import Grid
 from kernelmill.runtime.native import native
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernelmill.algorithms.bins import Bins
-    from kernelmill.algorithms.reductions import Determinism
-    from kernelmill.runtime.backend import Backend
+    from kernelmill.algorithms.determinism import Determinism
+    from kernelmill.dtypes import PromotionTable, StructType
+    from kernelmill.runtime.backend import Backend, KernelSource
 
 __all__ = ["MOST_CHANNELS", "Request", "prepare"]
 
@@ -61,30 +78,155 @@ class Request:
 def prepare(request: Request, inputs: tuple[Any, ...], out: Any) -> Bound:
     """Check the arrays of a call, channels and then weights, and bind them to a kernel."""
     edges = tuple(b.edges for b in request.bins if b.edges is not None)
+    computes = any(map(is_iterator, inputs))
+    if computes or any(map(is_iterator, out if type(out) is tuple else (out,))):
+        return _prepare_iterators(request, (*inputs, *edges), out, computes=computes)
     call = moved((*inputs, *edges), out, "x")
     given = _arguments(call.inputs, request)
     backend = backend_of(given, "histogram")
-    values, rest = given[: len(request.bins)], given[len(request.bins) :]
-    weights = rest[:1] if request.weighted else []
-    _check(values, weights)
-    total = _total(request, weights)
+    read = _Read.of(given, request)
+    total = _total(request, read.weight)
     outputs, result = _outputs(call.out, request, total, given)
-    work = _Work(request, values, weights, rest[len(weights) :], outputs, total, backend)
-    bound = replace(_bind(work), result=result)
+    bound = replace(_bind(_Work(request, read, tuple(outputs), total, backend)), result=result)
     return replace(bound, finish=call.back) if call.returns else bound
+
+
+def _prepare_iterators(
+    request: Request, inputs: tuple[Any, ...], out: Any, *, computes: bool
+) -> Bound:
+    """Check a call that reads or writes iterators, and bind it to a kernel."""
+    call = moved_feeds(inputs, out, "x")
+    if computes:
+        feeds = read_feeds(call.inputs, _names(request, len(inputs)), "histogram")
+        read, backend, rules = _Read.fed(feeds.read, request), feeds.backend, feeds.rules
+        given = feeds.arguments or [_placeholder("x", feeds.length or 0, [])]
+    else:
+        given = _arguments(call.inputs, request)
+        read = _Read.of(given, request)
+        backend, rules = backend_of(given, "histogram"), rules_of(given)
+    check_bits(request.determinism, feeds_scope(*read.feeds))
+    total = _total(request, read.weight)
+    sinks, outputs, results = _sinks(call.out, request, total, _Reads(given, backend, rules))
+    read = read.apart_from(sinks)
+    work = _Work(request, read, outputs, total, backend, sinks if any(
+        s.operator is not None or not s.arguments for s in sinks) else ())  # fmt: skip
+    bound = replace(_bind(work), result=results)
+    return replace(bound, finish=call.back) if call.returns else bound
+
+
+@dataclass(frozen=True, slots=True)
+class _Reads:
+    """What decides where and in which library counts are."""
+
+    arguments: list[Argument]
+    backend: Backend
+    rules: PromotionTable
+
+
+def _sinks(
+    out: Any, request: Request, total: DType, reads: _Reads
+) -> tuple[tuple[Feed, ...], tuple[Argument, ...], Any]:
+    """Return what takes the counts of each channel, their operands, and what the user gets."""
+    asked = out if type(out) is tuple else (out,) * len(request.bins)
+    if len(asked) != len(request.bins):
+        raise ArgumentError(f"`out` has {len(asked)} arrays for {len(request.bins)} channels")
+    sinks, outputs, results = [], [], []
+    for bins, target in zip(request.bins, asked, strict=True):
+        (sink,), result = write_feeds(target, (total,), reads, length=bins.count)
+        if target is not None and not is_iterator(target):
+            _check_counts(sink.arguments[-1], total)
+        plain = sink.is_plain
+        outputs.append(
+            sink.arguments[0] if plain else _placeholder("out", bins.count, reads.arguments)
+        )
+        sinks.append(sink)
+        results.append(result)
+    return tuple(sinks), tuple(outputs), results[0] if len(results) == 1 else tuple(results)
+
+
+def _placeholder(name: str, length: int, given: Sequence[Argument]) -> Argument:
+    """Return an operand without memory that stands where something is computed."""
+    return replace(Ground(dict(enumerate(given)), "host", length).index(), name=name)
+
+
+def _names(request: Request, count: int) -> tuple[str, ...]:
+    """Return what errors call the inputs: channels, weights, edges."""
+    channels = 1 if request.interleaved else len(request.bins)
+    names = [f"x[{i}]" if channels > 1 else "x" for i in range(channels)]
+    names += ["weights"] * request.weighted
+    return (*names, *["bins"] * (count - len(names)))
 
 
 def _arguments(inputs: tuple[Any, ...], request: Request) -> list[Argument]:
     """Return the inputs by the names that the caller knows them by."""
-    channels = 1 if request.interleaved else len(request.bins)
-    names = [f"x[{i}]" if channels > 1 else "x" for i in range(channels)]
-    names += ["weights"] * request.weighted
-    names += ["bins"] * (len(inputs) - len(names))
-    found = zip(arguments_of(inputs, "x"), names, strict=True)
+    found = zip(arguments_of(inputs, "x"), _names(request, len(inputs)), strict=True)
     given = [replace(a, name=name) for a, name in found]
     if not request.interleaved:
         return given
     return [*(_channel(given[0], k) for k in range(len(request.bins))), *given[1:]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What a call reads: its channels, weights and edges as operands, and their types.
+
+    Where there are `feeds`, elements and weights come from them, and the operands have no memory.
+    """
+
+    values: tuple[Argument, ...]
+    weights: tuple[Argument, ...]
+    edges: tuple[Argument, ...]
+    type: DType
+    weight: DType | None
+    feeds: tuple[Feed, ...] = ()
+
+    @classmethod
+    def of(cls, given: Sequence[Argument], request: Request) -> _Read:
+        """Return the operands of arrays; raises where they cannot be counted together."""
+        channels = len(request.bins)
+        values, rest = tuple(given[:channels]), tuple(given[channels:])
+        count = int(request.weighted)
+        _check([(a.name, a.view.dtype, a.view.shape) for a in given[: channels + count]], channels)
+        types = [a.view.dtype for a in (*values[:1], *rest[:count])]
+        return cls(values, rest[:count], rest[count:], *_types(types))
+
+    @classmethod
+    def fed(cls, feeds: Sequence[Feed], request: Request) -> _Read:
+        """Return operands in the place of feeds; raises as `of`."""
+        channels, count = len(request.bins), int(request.weighted)
+        computed, rest = tuple(feeds[: channels + count]), feeds[channels + count :]
+        for feed in computed:
+            if feed.length is None:
+                raise ArgumentError(
+                    f"`{feed.name}` has no end",
+                    hint="pass `km.iterators.strided(it, 1, count=n)`",
+                )
+        _check([(f.name, f.type, (f.length or 0,)) for f in computed], channels)
+        arrays = [a for f in feeds for a in f.arguments]
+        places = [_placeholder(f.name, f.length or 0, arrays) for f in computed]
+        types = [f.type for f in (computed[0], *computed[channels:])]
+        edges = tuple(f.arguments[0] for f in rest)
+        values = tuple(places[:channels])
+        return cls(values, tuple(places[channels:]), edges, *_types(types), computed)
+
+    def apart_from(self, sinks: Sequence[Feed]) -> _Read:
+        """Return the operands with those copied that results overlap."""
+        arrays = [a for s in sinks for a in s.arguments[len(s.arguments) - s.written :]]
+        if self.feeds:
+            return replace(self, feeds=tuple(f.apart_from(sinks) for f in self.feeds))
+        values, weights = (
+            tuple(a.apart_from(arrays, elementwise=False) for a in given)
+            for given in (self.values, self.weights)
+        )
+        return replace(self, values=values, weights=weights)
+
+
+def _types(types: Sequence[DType | StructType]) -> tuple[DType, DType | None]:
+    """Return the type of elements, and that of weights where there are any."""
+    value, weight = types[0], types[1] if len(types) > 1 else None
+    assert isinstance(value, DType)
+    assert weight is None or isinstance(weight, DType)
+    return value, weight
 
 
 def _channel(x: Argument, number: int) -> Argument:
@@ -95,35 +237,31 @@ def _channel(x: Argument, number: int) -> Argument:
     return replace(x, name=f"x[..., {number}]", view=part)
 
 
-def _check(values: Sequence[Argument], weights: Sequence[Argument]) -> None:
-    first = values[0]
-    for other in values:
-        type_ = other.view.dtype
+def _check(given: Sequence[tuple[str, DType | StructType, tuple[int, ...]]], channels: int) -> None:
+    """Check names, types and shapes of channels, and of weights behind them."""
+    first_name, first_type, first_shape = given[0]
+    for name, type_, shape in given[:channels]:
         if not isinstance(type_, DType) or type_.kind == "complex":
             raise DTypeError(
-                f"`{other.name}` has elements of {type_}, which have no order",
+                f"`{name}` has elements of {type_}, which have no order",
                 hint="count a part of them, for example `x.real`",
             )
-        if type_ != first.view.dtype or other.view.shape != first.view.shape:
+        if type_ != first_type or shape != first_shape:
             raise ShapeError(
-                f"`{other.name}` is {type_} of shape {other.view.shape}, `{first.name}` is "
-                f"{first.view.dtype} of shape {first.view.shape}: channels are alike"
+                f"`{name}` is {type_} of shape {shape}, `{first_name}` is "
+                f"{first_type} of shape {first_shape}: channels are alike"
             )
-    for weight in weights:
-        if weight.view.shape != first.view.shape:
-            raise ShapeError(
-                f"`weights` has shape {weight.view.shape}, `{first.name}` has {first.view.shape}"
-            )
-        if not isinstance(weight.view.dtype, DType):
-            raise DTypeError(f"`weights` has elements of {weight.view.dtype}; expected: numbers")
+    for name, type_, shape in given[channels:]:
+        if shape != first_shape:
+            raise ShapeError(f"`{name}` has shape {shape}, `{first_name}` has {first_shape}")
+        if not isinstance(type_, DType):
+            raise DTypeError(f"`{name}` has elements of {type_}; expected: numbers")
 
 
-def _total(request: Request, weights: Sequence[Argument]) -> DType:
+def _total(request: Request, own: DType | None) -> DType:
     """Return the type of the results."""
-    if not weights:
+    if own is None:
         return int64
-    own = weights[0].view.dtype
-    assert isinstance(own, DType)
     if request.determinism == "device_to_device" and _sum_of(own, request.total or own) != int64:
         raise NotImplementedHere(
             f"sums of {own} weights have no order that is the same on every device: "
@@ -151,12 +289,16 @@ def _outputs(
         raise ArgumentError(f"`out` has {len(asked)} arrays for {len(request.bins)} channels")
     for bins, target in zip(request.bins, asked, strict=True):
         views, result = outputs_of(target, (total,), (bins.count,), given[:1], exact=True)
-        found = views[0].view.dtype
-        if found != total:
-            raise DTypeError(f"`out` has elements of {found}; the counts are {total}")
+        _check_counts(views[0], total)
         made += views
         results.append(result)
     return made, results[0] if len(results) == 1 else tuple(results)
+
+
+def _check_counts(output: Argument, total: DType) -> None:
+    found = output.view.dtype
+    if found != total:
+        raise DTypeError(f"`out` has elements of {found}; the counts are {total}")
 
 
 # ----------------------------------------------------------------------------- the kernel
@@ -164,15 +306,29 @@ def _outputs(
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """A histogram whose kernel is to be built and bound."""
+    """A histogram whose kernel is to be built and bound; `sinks` where counts go through feeds."""
 
     request: Request
-    values: Sequence[Argument]
-    weights: Sequence[Argument]
-    edges: Sequence[Argument]
-    outputs: Sequence[Argument]
+    read: _Read
+    outputs: tuple[Argument, ...]
     total: DType
     backend: Backend
+    sinks: tuple[Feed, ...] = ()
+
+    @property
+    def channels(self) -> int:
+        """How many are counted."""
+        return len(self.request.bins)
+
+    @property
+    def arrays(self) -> tuple[Argument, ...]:
+        """The operands that are read element by element."""
+        return (*self.read.values, *self.read.weights)
+
+    @property
+    def feeds(self) -> tuple[Feed, ...]:
+        """What is computed, of what is read and written."""
+        return (*self.read.feeds, *self.sinks)
 
     @property
     def slots(self) -> int:
@@ -182,41 +338,46 @@ class _Work:
     @property
     def sum(self) -> DType:
         """The type of a sum."""
-        if not self.weights:
-            return int64
-        weight = self.weights[0].view.dtype
-        assert isinstance(weight, DType)
-        return _sum_of(weight, self.total)
+        return int64 if self.read.weight is None else _sum_of(self.read.weight, self.total)
+
+    @property
+    def operands(self) -> int:
+        """Operands, without those of feeds."""
+        return len(self.arrays) + len(self.read.edges) + len(self.outputs)
 
 
 def _bind(work: _Work) -> Bound:
-    arrays = [*work.values, *work.weights]
-    shape = work.values[0].view.shape
-    layout = layouts.elementwise(shape, [a.operand for a in arrays], [])
-    extents, strides = (
-        (layout.shape, layout.strides) if layout.shape else ((1,), ((0,),) * len(arrays))
-    )
+    arrays, read = work.arrays, work.read
+    shape = read.values[0].view.shape
+    if read.feeds:
+        extents, strides = shape, tuple(a.view.strides for a in arrays)
+    else:
+        layout = layouts.elementwise(shape, [a.operand for a in arrays], [])
+        extents, strides = layout.shape, layout.strides
+    if not extents:
+        extents, strides = (1,), ((0,),) * len(arrays)
     rest = (0,) * (len(extents) - 1)
     strides = (
         *strides,
-        *((0, *rest) for _ in work.edges),
+        *((0, *rest) for _ in read.edges),
         *((o.view.strides[0], *rest) for o in work.outputs),
+        *((*step, *rest) for f in work.feeds for step in f.strides),
     )
     elements = math.prod(shape)
     on_host = work.backend.target == "host"
     grid = None if on_host else _grid(work, elements)
     sets = _sets(work, elements) if on_host else 0
-    operands = len(strides)
+    fed = [a for f in work.feeds for a in f.arguments]
     return Bound(
         built=_built(work, grid),
-        functions=(),
+        functions=feeds_functions(*work.feeds),
         shape=extents if elements else (0,) * len(extents),
-        views=tuple(a.view for a in (*arrays, *work.edges, *work.outputs)),
+        views=tuple(a.view for a in (*arrays, *read.edges, *work.outputs, *fed)),
         strides=strides,
         elements=max(1, elements),  # counts of nothing are written too
-        workspace=sets * (work.slots + len(work.values)) * work.sum.itemsize,
+        workspace=sets * (work.slots + work.channels) * work.sum.itemsize,
         result=None,
-        flags=sets << _SETS_SHIFT | operands << _OPERANDS_SHIFT,
+        flags=sets << _SETS_SHIFT | work.operands << _OPERANDS_SHIFT,
         grid=grid.grid if grid else None,
     )
 
@@ -224,7 +385,7 @@ def _bind(work: _Work) -> Bound:
 def _sets(work: _Work, elements: int) -> int:
     """Return how many sets of counters the host has: one a thread, or one a range of weights."""
     each = work.slots * work.sum.itemsize
-    if work.weights:
+    if work.read.weights:
         share = max(_RANGE, work.slots)
         return max(1, min(elements // share, _MOST_RANGES, _MOST_SUMS // each))
     if work.slots > elements:
@@ -244,11 +405,11 @@ class _Placed:
 def _grid(work: _Work, elements: int) -> _Placed:
     policy = histogram_policy()
     count = work.backend.multiprocessors
-    item = work.values[0].view.dtype.itemsize
-    if work.weights and work.sum is not int64:
+    item = work.read.type.itemsize
+    if work.read.weights and work.sum is not int64:
         return _ordered(work, elements)
-    slots = len(work.values) * 256 if item == 1 and not work.weights else work.slots
-    room = policy.counters if not work.weights else policy.counters // 2
+    slots = work.channels * 256 if item == 1 and not work.read.weights else work.slots
+    room = policy.counters if not work.read.weights else policy.counters // 2
     if slots <= room:
         each = policy.threads * max(1, policy.packet // item)
         blocks = max(1, min(policy.resident * count, -(-elements // each)))
@@ -289,51 +450,37 @@ def _ordered(work: _Work, elements: int) -> _Placed:
 
 
 def _built(work: _Work, placed: _Placed | None) -> Any:  # Any: a Built
-    values = work.values[0].view.dtype
-    target = work.backend.target
-    spelled = type_spelling(values, qualified=True)
+    read, target = work.read, work.backend.target
     places = {b.place for b in work.request.bins}
     if len(places) > 1:
         raise ArgumentError(
             "the channels need bins of several kinds in one call",
             hint="pass bounds of one type, or one channel after the other",
         )
-    place = places.pop().format(spelled)
+    place = places.pop().format(type_spelling(read.type, qualified=True))
     counts = "km::unweighted"
-    if work.weights:
-        types = [
-            type_spelling(t, qualified=True)
-            for t in (work.weights[0].view.dtype, work.sum, work.total)
-        ]
+    if read.weight is not None:
+        types = [type_spelling(t, qualified=True) for t in (read.weight, work.sum, work.total)]
         counts = f"km::weighted<{', '.join(types)}>"
-    aligned = all(
-        a.access(target, "contiguous") != "unaligned" for a in (*work.values, *work.weights)
-    )
-    key = (
-        "histogram",
-        len(work.values),
-        place,
-        counts,
-        aligned,
-        placed and (placed.loops, placed.bounds),
-    )
-    moved_bytes = sum(a.view.dtype.itemsize for a in (*work.values, *work.weights))
-    channels = f"km::indices_of<{len(work.values)}>"
-    name = f"histogram {len(work.values)} x {values} by {place}"
+    aligned = all(a.access(target, "contiguous") != "unaligned" for a in work.arrays)
+    fed = tuple(f.key for f in read.feeds), tuple(s.key for s in work.sinks)
+    loops = placed and (placed.loops, placed.bounds)
+    key = ("histogram", work.channels, place, counts, aligned, loops, fed)
+    moved_bytes = sum(a.view.dtype.itemsize for a in work.arrays)
+    if read.feeds:
+        moved_bytes = sum(f.nbytes for f in read.feeds)
+    scope = Scope(feeds_scope(*work.feeds))
+    text = HistogramText(
+        f"histogram {work.channels} x {read.type} by {place}",
+        work.channels, place, counts, read.type, work.total, aligned, work.operands,
+        scope.offsets, scope.size, read.feeds, work.sinks,
+    )  # fmt: skip
 
     def source() -> KernelSource:
         if placed is None:
-            launch = f"km::histogram<{channels}, {place}, {counts}>::run(call);"
-            return assemble(name, ["histogram.hpp"], [], launch)
-        access = "km::element" if aligned else "km::unaligned_element"
-        operands = len(work.values) + len(work.weights) + len(work.edges) + len(work.outputs)
-        rest = (
-            f"typedef km::histogram<{channels}, {place}, {counts}, {access}, {operands}> Run;\n"
-            f"KM_EXPORT void __launch_bounds__({placed.bounds})\n"
-            "km_kernel(const __grid_constant__ Run::call call) {\n"
-            f"  km::take_turn();\n  Run::{placed.loops}(call);\n}}\n"
-        )
-        return KernelSource(name, text_of(name, ["histogram.cuh"], [], rest), placed.grid.threads)
+            return host_text(text)
+        return cuda_text(text, placed.loops, placed.bounds, placed.grid.threads)
 
-    built = build(key, "histogram", Scope(()), Cost(moved_bytes, 8), source, backend=work.backend)
-    return replace(built, scope=Scope((), records(work.request.bins)))
+    cost = Cost(max(1, moved_bytes), 8)
+    built = build(key, "histogram", scope, cost, source, backend=work.backend)
+    return replace(built, scope=Scope(scope.operators, records(work.request.bins)))

@@ -13,7 +13,7 @@ import numpy as np
 
 from kernelmill import events
 from kernelmill.algorithms.plan import Bound, Plan, execute, key_of, lately, remember
-from kernelmill.algorithms.reductions import Determinism, Options, Request, prepare, request_of
+from kernelmill.algorithms.reductions import Options, Request, prepare, request_of
 from kernelmill.algorithms.weave import Roots
 from kernelmill.compiler.op import WELL_KNOWN, Op, root_of
 from kernelmill.dtypes import DType
@@ -21,6 +21,8 @@ from kernelmill.runtime.memory import QUICK_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from kernelmill.algorithms.determinism import Determinism
 
 __all__ = ["reduce", "transform_reduce"]
 
@@ -65,7 +67,8 @@ def reduce(
         Array, or tuple of arrays, for the results.
     determinism
         What floating-point sums on a GPU promise: "run_to_run", the same bits for the same call on
-        the same kind of GPU; "device_to_device", those of every device, which can take longer;
+        the same kind of GPU; "device_to_device", those of every device, which can take longer, and
+        is for integers and operators that are rounded once (+ - * / sqrt, minimum, maximum);
         "not_guaranteed", nothing. On the CPU they are those of every device always.
 
     Returns
@@ -78,7 +81,9 @@ def reduce(
     ------
     ArgumentError
         There are no elements, no `init`, and the operator has no identity.
-    OperatorError, ShapeError, DTypeError, DeviceError, CompileError
+    OperatorError
+        As `km.transform`; or "device_to_device" is asked of another operator, which it names.
+    ShapeError, DTypeError, DeviceError, CompileError
         As `km.transform`.
 
     Examples

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from kernelmill.algorithms.arguments import (
     specialized,
 )
 from kernelmill.algorithms.costs import Cost, count_flops
+from kernelmill.algorithms.determinism import check_bits, check_determinism
 from kernelmill.algorithms.folds import Fold, element_program, element_types, plan_fold
 from kernelmill.algorithms.fusion import fuse_inputs, holds_iterators
 from kernelmill.algorithms.moves import moved
@@ -44,24 +45,13 @@ from kernelmill.runtime.memory import fill
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from kernelmill.algorithms.determinism import Determinism
     from kernelmill.algorithms.layout import ReductionLayout
     from kernelmill.algorithms.spread import Spread
     from kernelmill.dtypes import Type
     from kernelmill.runtime.backend import Backend, Grid, KernelSource
 
-__all__ = [
-    "Determinism",
-    "Options",
-    "Request",
-    "bind_reduction",
-    "check_determinism",
-    "prepare",
-    "request_of",
-]
-
-# What the bits of a result may depend on, from nothing promised to nothing but the elements.
-Determinism: TypeAlias = Literal["not_guaranteed", "run_to_run", "device_to_device"]
-_DETERMINISM: Final = get_args(Determinism)
+__all__ = ["Options", "Request", "bind_reduction", "prepare", "prepare_rows", "request_of"]
 
 
 class Options(NamedTuple):
@@ -88,14 +78,6 @@ class Request:
         """The callables whose captured scalars the kernel reads, in the order of its scope."""
         used = self.ops if self.transform is None else (*self.ops, self.transform)
         return tuple(o.function for o in used)
-
-
-def check_determinism(determinism: object) -> None:
-    """Refuse what is no promise about bits."""
-    if determinism not in _DETERMINISM:
-        raise ArgumentError(
-            f"`determinism` is {determinism!r}; accepted: " + ", ".join(map(repr, _DETERMINISM))
-        )
 
 
 def request_of(
@@ -150,10 +132,17 @@ def prepare(request: Request, inputs: tuple[Any, ...], out: Any) -> Bound:
     return replace(bound, finish=call.back) if call.returns else bound
 
 
-def _fused(request: Request, inputs: tuple[Any, ...], out: Any) -> Bound:
+def prepare_rows(request: Request, size: int, inputs: tuple[Any, ...], out: Any) -> Bound:
+    """Bind a call with an iterator of whose elements so many make a row: `prepare` along axis 1."""
+    return _fused(request, inputs, out, size)
+
+
+def _fused(request: Request, inputs: tuple[Any, ...], out: Any, size: int | None = None) -> Bound:
     """Bind a call with iterators: they are part of the operator of an element."""
     name = "inputs" if request.transform else "x"
     fused = fuse_inputs(request.transform, inputs, out, name)
+    if size is not None:
+        fused = replace(fused, given=[_as_rows(a, size) for a in fused.given])
     backend_of(fused.given, "reduce")
     with promotion(fused.rules):
         folds = _folds(request, fused.given, fused.operator)
@@ -162,6 +151,16 @@ def _fused(request: Request, inputs: tuple[Any, ...], out: Any) -> Bound:
     return replace(
         bound, functions=functions, finish=fused.call.back if fused.call.returns else None
     )
+
+
+def _as_rows(given: Argument, size: int) -> Argument:
+    """Return an operand of one dimension as one of two, with so many elements a row."""
+    if not given.operand.shape:
+        return given  # an address, which does not move
+    view = given.view
+    (length,), (step,) = view.shape, view.strides
+    rows = replace(view, shape=(length // size, size), strides=(step * size, step))
+    return replace(given, view=rows)
 
 
 def _folds(request: Request, given: list[Argument], mapped: Specialized | None) -> list[Fold]:
@@ -186,6 +185,8 @@ def bind_reduction(
     out: Any,
 ) -> Bound:
     """Bind operands whose operators are specialized: layout, outputs, kernel."""
+    operators = [f.combine for f in folds] + ([] if mapped is None else [mapped])
+    check_bits(request.options.determinism, operators)
     shape = layouts.broadcast([a.name for a in given], [a.operand.shape for a in given])
     axes = layouts.normalize_axes(request.options.axis, len(shape))
     keepdims = request.options.keepdims

@@ -16,7 +16,7 @@ from kernelmill.compiler.op import WELL_KNOWN, Op, root_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kernelmill.algorithms.reductions import Determinism
+    from kernelmill.algorithms.determinism import Determinism
 
 __all__ = ["exclusive_scan", "inclusive_scan"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from kernelmill.algorithms.iterators import is_iterator
 from kernelmill.algorithms.plan import Plan, execute
 from kernelmill.algorithms.scans_by_key import (
     KeyOptions,
@@ -18,7 +19,7 @@ from kernelmill.compiler.op import WELL_KNOWN, Op
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kernelmill.algorithms.reductions import Determinism
+    from kernelmill.algorithms.determinism import Determinism
 
 __all__ = ["exclusive_scan_by_key", "inclusive_scan_by_key", "reduce_by_key"]
 
@@ -41,7 +42,7 @@ def inclusive_scan_by_key(
     Parameters
     ----------
     keys, values
-        Arrays of one dimension and one length. Keys that come again later begin anew.
+        Arrays of one dimension and one length, or iterators. Keys that come again later begin anew.
     op
         An associative operator on two values; it need not be commutative.
     equal
@@ -128,9 +129,9 @@ def reduce_by_key(
     keys, values, op, equal, dtype, determinism
         As `km.inclusive_scan_by_key`. Sort by key first where equal keys are to meet.
     out
-        A tuple: a buffer for the last key of each run, one for the totals, an array of one integer
-        for their number. Nothing is waited for then, and nothing is written beyond the end of the
-        shorter buffer; the count says how many there would be.
+        A tuple: a buffer for the last key of each run, one for the totals, arrays or iterators, and
+        an array of one integer for their number. Nothing is waited for then, and nothing is written
+        beyond the end of the shorter buffer; the count says how many there would be.
 
     Returns
     -------
@@ -169,7 +170,9 @@ def _scan_planner(
     """Prepare a scan by key of arrays like these."""
     request = key_request(name, op, KeyOptions(init, equal, dtype, determinism))
     bound = prepare_scan_by_key(request, (keys, values), out)
-    return Plan(bound, partial(prepare_scan_by_key, request), fixed=True)
+    computed = any(is_iterator(x) or type(x) is tuple for x in (keys, values, out))
+    fixed = None if computed else True
+    return Plan(bound, partial(prepare_scan_by_key, request), fixed=fixed)
 
 
 def _reduction_planner(

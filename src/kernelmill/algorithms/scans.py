@@ -21,6 +21,7 @@ from kernelmill.algorithms.arguments import (
     rules_of,
 )
 from kernelmill.algorithms.costs import Cost, count_flops
+from kernelmill.algorithms.determinism import check_bits, check_determinism
 from kernelmill.algorithms.feed_nodes import Ground
 from kernelmill.algorithms.feeds import (
     Feed,
@@ -43,7 +44,6 @@ from kernelmill.algorithms.policy import (
     scan_beside,
     scan_tree,
 )
-from kernelmill.algorithms.reductions import Determinism, check_determinism
 from kernelmill.algorithms.source import storing
 from kernelmill.algorithms.source_scan import (
     RING_ROLES,
@@ -63,15 +63,14 @@ from kernelmill.runtime.backend import Grid
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from kernelmill.algorithms.determinism import Determinism
     from kernelmill.algorithms.layout import Access
-    from kernelmill.compiler.op import Specialized
     from kernelmill.runtime.backend import Backend, KernelSource
 
 __all__ = [
     "ScanOptions",
     "ScanRequest",
     "Seed",
-    "check_bits",
     "finish_of",
     "fold_of",
     "init_of",
@@ -299,23 +298,6 @@ def fold_of(
         for_types = np.zeros((), on_device.view.dtype.to_numpy())[()]
     fold = plan_fold(op, element, for_types, dtype)
     return replace(fold, init=init)
-
-
-def check_bits(determinism: Determinism, operators: Sequence[Specialized]) -> None:
-    """Refuse operators whose bits nobody can promise on every device, where that is asked for.
-
-    What the operator language has gives the same bits everywhere.
-    """
-    if determinism != "device_to_device":
-        return
-    for operator in operators:
-        for function in operator.translation.program.functions:
-            if function.raw is not None:
-                raise ArgumentError(
-                    f"determinism='device_to_device' with {operator.op.name}: {function.name} is "
-                    "C++, whose bits may differ from device to device",
-                    hint="write it in Python, or ask for 'run_to_run'",
-                )
 
 
 def stored_of(fold: Fold, inputs: Sequence[Argument], out: Any) -> DType | StructType:

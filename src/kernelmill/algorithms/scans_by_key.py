@@ -12,21 +12,25 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kernelmill.algorithms.arguments import (
     Argument,
-    argument,
-    backend_of,
     given_outputs,
     outputs_of,
-    rules_of,
 )
 from kernelmill.algorithms.costs import Cost, count_flops
+from kernelmill.algorithms.determinism import check_bits, check_determinism
+from kernelmill.algorithms.feed_nodes import Ground, Leaf
+from kernelmill.algorithms.feeds import (
+    Feed,
+    feeds_functions,
+    feeds_scope,
+    write_feeds,
+)
 from kernelmill.algorithms.folds import Fold, element_program
-from kernelmill.algorithms.moves import moved
+from kernelmill.algorithms.iterators import is_iterator, length_of
+from kernelmill.algorithms.key_columns import Column, Taken, access_of, moved_columns
 from kernelmill.algorithms.plan import Bound, Plan, Scope, aligned, build
 from kernelmill.algorithms.policy import scan_tree
-from kernelmill.algorithms.reductions import Determinism, check_determinism
 from kernelmill.algorithms.scans import (
     Seed,
-    check_bits,
     finish_of,
     fold_of,
     init_of,
@@ -38,6 +42,7 @@ from kernelmill.algorithms.select_results import Buffers, Results
 from kernelmill.algorithms.select_source import equality, truth_of
 from kernelmill.algorithms.source import storing
 from kernelmill.algorithms.source_scan import (
+    Given,
     KeyText,
     Part,
     ScanText,
@@ -46,13 +51,13 @@ from kernelmill.algorithms.source_scan import (
 )
 from kernelmill.compiler.op import Op, as_op, specialize
 from kernelmill.dtypes import DType, StructType, can_store, int64, promotion
-from kernelmill.errors import ArgumentError, DeviceError, DTypeError, ShapeError
-from kernelmill.runtime.memory import is_on_cuda, may_overlap
+from kernelmill.errors import ArgumentError, DTypeError, ShapeError
+from kernelmill.runtime.memory import may_overlap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kernelmill.algorithms.layout import Access
+    from kernelmill.algorithms.determinism import Determinism
     from kernelmill.algorithms.plan import Built
     from kernelmill.compiler.ir import Program
     from kernelmill.compiler.op import Specialized
@@ -114,41 +119,6 @@ def key_request(name: str, op: Op | Callable[..., Any], options: KeyOptions) -> 
     return KeyRequest(name, as_op(op), equal, options)
 
 
-# ----------------------------------------------------------------------------- arguments
-
-
-def _arguments(request: KeyRequest, inputs: tuple[Any, ...]) -> tuple[Argument, Argument]:
-    """Return keys and values: arrays of one dimension and one length, on one device."""
-    on_cuda = any(map(is_on_cuda, inputs))
-    names = ("keys", "values")
-    keys, values = (argument(x, n, on_cuda=on_cuda) for x, n in zip(inputs, names, strict=True))
-    for given in (keys, values):
-        if given.scalar is not None or len(given.view.shape) != 1:
-            shape = "a scalar" if given.scalar is not None else f"of shape {given.view.shape}"
-            raise ShapeError(
-                f"`{given.name}` is {shape}; {request.name} takes arrays of one dimension",
-                hint="pass `x.reshape(-1)`",
-            )
-    if keys.view.shape != values.view.shape:
-        raise ShapeError(
-            f"`values` has {values.view.shape[0]} elements, `keys` has {keys.view.shape[0]}",
-            hint="each value has one key",
-        )
-    if keys.view.place != values.view.place:
-        raise DeviceError(
-            f"argument 'values' is on {values.view.place or 'the host'}, 'keys' on "
-            f"{keys.view.place or 'the host'}; a call runs on one device",
-            hint="copy them to one device first",
-        )
-    return keys, values
-
-
-def _access(given: Argument, backend: Backend) -> Access:
-    view = given.view
-    adjacent = view.size <= 1 or view.strides[0] == view.dtype.itemsize
-    return given.access(backend.target, "contiguous" if adjacent else "strided")
-
-
 class _Equal(NamedTuple):
     """When two neighbouring keys are the same, and the user's function where there is one."""
 
@@ -168,18 +138,30 @@ def _equal(request: KeyRequest, type_: DType | StructType) -> _Equal:
 
 def prepare_scan_by_key(request: KeyRequest, inputs: tuple[Any, ...], out: Any) -> Bound:
     """Check the arguments of a scan by key and bind them to a kernel."""
-    call = moved(inputs, out, "keys")
-    keys, values = _arguments(request, call.inputs)
-    backend_of((keys, values), "scan")
-    with promotion(rules_of((values,))):
-        init, operand = init_of(request.options.init, values)
-        fold = fold_of(request.op, values.view.dtype, init, operand, request.options.dtype)
+    call, taken = moved_columns(request.name, inputs, out)
+    given = taken.arguments
+    with promotion(taken.rules):
+        init, operand = init_of(request.options.init, given[0])
+        fold = fold_of(request.op, taken.values.type, init, operand, request.options.dtype)
         seed = seed_of(fold, operand, exclusive=request.exclusive)
-        stored = stored_of(fold, (values,), call.out)
-        outputs, result = outputs_of(call.out, (stored,), values.view.shape, (values,), exact=True)
-        work = _Work(request, fold, seed, keys, values, tuple(outputs), None)
-        bound = _bind(work, result)
+        sinks: tuple[Feed | None, ...] = ()
+        outputs: tuple[Argument, ...]
+        if is_iterator(call.out):
+            sinks, result = write_feeds(call.out, (fold.out,), taken, length=taken.length)
+            outputs = (_room("out", taken.length, given),)
+        else:
+            stored = stored_of(fold, given, call.out)
+            shape = (taken.length,)
+            made, result = outputs_of(call.out, (stored,), shape, given, exact=True)
+            outputs = tuple(made)
+        buffers = Buffers(outputs, (result,), sinks)
+        bound = replace(_bind(_Work(request, fold, seed, taken, buffers, None)), result=result)
     return replace(bound, finish=call.back) if call.returns else bound
+
+
+def _room(name: str, count: int, given: Sequence[Argument]) -> Leaf:
+    """Return an operand without memory that says how many values go somewhere."""
+    return replace(Ground(dict(enumerate(given)), "host", count).index(), name=name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,15 +171,25 @@ class _Work:
     request: KeyRequest
     fold: Fold
     seed: Seed
-    keys: Argument
-    values: Argument
-    outputs: tuple[Argument, ...]
+    taken: Taken
+    buffers: Buffers
     room: int | None
 
     @property
     def backend(self) -> Backend:
         """Where it runs."""
-        return backend_of((self.values,), "scan")
+        return self.taken.backend
+
+    @property
+    def columns(self) -> tuple[Column, Column]:
+        """Keys and values."""
+        return self.taken.keys, self.taken.values
+
+    @property
+    def feeds(self) -> tuple[Feed, ...]:
+        """What is computed, of what is read and written."""
+        read = tuple(c.feed for c in self.columns if c.feed is not None)
+        return (*read, *self.buffers.feeds)
 
     @property
     def pair_bytes(self) -> int:
@@ -207,51 +199,90 @@ class _Work:
         return -(-(self.fold.accumulator.itemsize + after) // unit) * unit
 
 
-def _bind(work: _Work, result: Any) -> Bound:
-    outputs = work.outputs
-    keys = work.keys.apart_from(outputs, elementwise=False)
-    values = work.values.apart_from(outputs, elementwise=work.room is None)
-    work = replace(work, keys=keys, values=values)
-    length = values.view.shape[0]
+def _bind(work: _Work) -> Bound:
+    buffers, taken = work.buffers, work.taken
+    keys = taken.keys.apart_from(buffers.written, elementwise=False)
+    values = taken.values.apart_from(buffers.written, elementwise=work.room is None)
+    work = replace(work, taken=replace(taken, keys=keys, values=values))
+    length = taken.length
     built = _built(work)
     seed = () if work.seed.operand is None else (work.seed.operand,)
-    operands = (keys, values, *seed, *outputs)
-    steps = [(a.view.strides[0],) if a.view.shape else (0,) for a in operands]
+    steps = [*keys.strides, *values.strides, *((0,) for _ in seed)]
+    steps += [(o.view.strides[0],) if o.view.shape else (0,) for o in buffers.outputs]
     if work.room is not None:
         steps[-1] = (work.room,)
+    steps += [step for f in buffers.feeds for step in f.strides]
+    operands = (*keys.arguments, *values.arguments, *seed, *buffers.outputs, *buffers.sunk)
     on_device = work.backend.target == "cuda"
     grid = tiles_grid(scan_tree(work.pair_bytes), work.pair_bytes, length) if on_device else None
     return Bound(
         built=built,
-        functions=work.request.functions,
+        functions=(*work.request.functions, *feeds_functions(*work.feeds)),
         shape=(length,),
         views=tuple(a.view for a in operands),
         strides=tuple(steps),
         elements=length if work.room is None else max(1, length),
         workspace=0,
-        result=result,
+        result=buffers.arrays,
         tail=aligned(work.seed.scalars),
         grid=grid,
     )
 
 
+def _given(work: _Work, scope: Scope, used: int) -> tuple[dict[str, Given], list[int]]:
+    """Return the feeds of a text by what they stand for, and where the operands of columns begin.
+
+    `used` operators stand before those of feeds in the scope.
+    """
+    found: dict[str, Given] = {}
+    operand, block, begins = 0, used, []
+
+    def take(name: str, feed: Feed) -> None:
+        nonlocal block
+        computes = feed.operator is not None
+        found[name] = Given(feed, operand, scope.offsets[block] if computes else 0)
+        block += computes
+
+    for name, column in zip(("keys", "values"), work.columns, strict=True):
+        begins.append(operand)
+        if column.feed is not None:
+            take(name, column.feed)
+        operand += len(column.arguments)
+    operand += (work.seed.operand is not None) + len(work.buffers.outputs)
+    names = ("results",) if work.room is None else ("keys to", "totals to", "count")
+    for name, sink in zip(names, work.buffers.sinks, strict=False):
+        if sink is not None:
+            take(name, sink)
+            operand += len(sink.arguments)
+    return found, begins
+
+
 def _built(work: _Work) -> Built:
     request, fold, backend = work.request, work.fold, work.backend
-    equal = _equal(request, work.keys.view.dtype)
+    equal = _equal(request, work.taken.keys.type)
     used = (fold.combine,) if equal.operator is None else (fold.combine, equal.operator)
-    check_bits(request.options.determinism, used)
-    scope = Scope(used)
-    taken = [(a.view.dtype, _access(a, backend)) for a in (work.keys, work.values)]
-    made = [(o.view.dtype, _access(o, backend)) for o in work.outputs]
+    scope = Scope((*used, *feeds_scope(*work.feeds)))
+    check_bits(request.options.determinism, scope.operators)
+    taken = [
+        (c.type, access_of(c.arguments[0], backend) if c.feed is None else "contiguous")
+        for c in work.columns
+    ]
+    outputs, sinks = work.buffers.outputs, work.buffers.sinks or (None,) * 3
+    made = [
+        (o.view.dtype, access_of(o, backend)) if s is None else (s.type, "contiguous")
+        for o, s in zip(outputs, sinks, strict=False)
+    ]
     at = work.seed.operand.view.dtype if work.seed.operand is not None else None
     count = made[-1][0] if work.room is not None else None
     assert count is None or isinstance(count, DType)
     results = made[0] if work.room is None else made[1]
     serial = backend.target == "host" and request.options.determinism != "device_to_device"
     seeded = (len(work.seed.scalars), work.seed.part is not None, at)
+    fed = tuple(f.key for f in work.feeds), tuple(c.feed is None for c in work.columns)
 
     def source() -> KernelSource:
         element = element_program([taken[1][0]], None, [fold])
+        given, begins = _given(work, scope, len(used))
         parts = ScanText(
             "",
             taken[1],
@@ -265,17 +296,20 @@ def _built(work: _Work) -> Built:
             scan_tree(work.pair_bytes),
             request.exclusive,
             scope.size + len(aligned(work.seed.scalars)),
-            KeyText(taken[0], Part(equal.program, (*scope.offsets, 0)[1]), count),
-        )
+            KeyText(
+                taken[0], Part(equal.program, (*scope.offsets, 0)[1]), count, begins[1],
+                sum(len(c.arguments) for c in work.columns), len(work.buffers.sunk), given,
+            ),
+        )  # fmt: skip
         types = ", ".join(f"{type_} {access}" for type_, access in (*taken, *made))
         name = f"{request.name} {fold.op.name} ({types})"
         if backend.target == "host":
             return host_scan_source(name, parts, "scan_serial" if serial else "scan")
         return cuda_scan_source(name, parts, "tiles", None)
 
-    moved_bytes = sum(a.view.dtype.itemsize for a in (work.keys, work.values, work.outputs[0]))
+    moved_bytes = sum(c.nbytes for c in work.columns) + made[0][0].itemsize
     return build(
-        (request.name, used, tuple(taken), tuple(made), seeded, serial),
+        (request.name, used, tuple(taken), tuple(made), seeded, serial, fed),
         "scan",
         scope,
         Cost(moved_bytes, 4 + 3 * count_flops(fold.combine.translation.program)),
@@ -291,35 +325,30 @@ def prepare_reduction_by_key(
     request: KeyRequest, inputs: tuple[Any, ...], out: Any
 ) -> tuple[Bound, Results]:
     """Check the arguments of a reduction by key and bind them to a kernel."""
-    call = moved(inputs, out, "keys")
-    keys, values = _arguments(request, call.inputs)
-    backend_of((keys, values), "scan")
-    with promotion(rules_of((values,))):
-        fold = fold_of(request.op, values.view.dtype, None, None, request.options.dtype)
-        buffers = _buffers(request, fold, keys, values, call.out)
+    call, taken = moved_columns(request.name, inputs, out)
+    with promotion(taken.rules):
+        fold = fold_of(request.op, taken.values.type, None, None, request.options.dtype)
+        buffers = _buffers(request, fold, taken, call.out)
         room = min(o.view.shape[0] for o in buffers.outputs[:2])
-        work = _Work(request, fold, Seed(), keys, values, buffers.outputs, room)
-        bound = _bind(work, buffers.arrays)
+        bound = _bind(_Work(request, fold, Seed(), taken, buffers, room))
     results = Results(
         (0, 1),
         1,
         lengths=False,
         buffers=buffers,
         call=call,
-        length=values.view.shape[0],
-        computed=False,
+        length=taken.length,
+        computed=any(c.feed for c in (taken.keys, taken.values)) or bool(buffers.sinks),
     )
     return replace(bound, finish=results.finish), results
 
 
-def _buffers(
-    request: KeyRequest, fold: Fold, keys: Argument, values: Argument, out: Any
-) -> Buffers:
+def _buffers(request: KeyRequest, fold: Fold, taken: Taken, out: Any) -> Buffers:
     """Return the buffers for keys, totals and their number: those given, or new ones."""
-    length = values.view.shape[0]
+    length, given = taken.length, taken.arguments
     if out is None:
-        wanted = ((keys.view.dtype, length), (fold.out, length), (int64, 1))
-        made = [outputs_of(None, (t,), (n,), (keys, values)) for t, n in wanted]
+        wanted = ((taken.keys.type, length), (fold.out, length), (int64, 1))
+        made = [outputs_of(None, (t,), (n,), given) for t, n in wanted]
         return Buffers(tuple(views[0] for views, _ in made), tuple(array for _, array in made))
     if type(out) is not tuple or len(out) != 3:  # noqa: PLR2004 - keys, totals, count
         found = f"{len(out)} arrays" if type(out) is tuple else f"a {type(out).__name__}"
@@ -327,35 +356,69 @@ def _buffers(
             f"`out` is {found}; {request.name} takes a tuple of 3: a buffer for the keys, one for "
             "the totals, the count"
         )
-    outputs = given_outputs(out, (keys, values))
-    _check_buffers(outputs, keys, fold, length)
-    return Buffers(tuple(outputs), out)
-
-
-def _check_buffers(outputs: Sequence[Argument], keys: Argument, fold: Fold, length: int) -> None:
-    for output in outputs:
-        if len(output.view.shape) != 1 or not output.view.is_c_contiguous:
-            raise ShapeError(
-                f"`{output.name}` has shape {output.view.shape} and strides "
-                f"{output.view.strides}; accepted: contiguous arrays of one dimension"
+    outputs = [_output(f"out[{i}]", part, length, given) for i, part in enumerate(out)]
+    _check_buffers(outputs, taken.keys, fold, length)
+    sinks: list[Feed | None] = [None, None, None]
+    for i, type_ in enumerate((taken.keys.type, fold.out)):
+        part, output = out[i], outputs[i]
+        if isinstance(output, Leaf) or not output.view.is_c_contiguous:
+            room = min(output.view.shape[0], length)
+            stored = type_ if isinstance(output, Leaf) else output.view.dtype
+            (sinks[i],), _ = write_feeds(
+                part, (stored,), taken, length=room, exact=False, name=f"out[{i}]"
             )
-    if outputs[0].view.dtype != keys.view.dtype:
+    if not any(sinks):
+        return Buffers(tuple(outputs), out)
+    rooms = [
+        o if s is None or isinstance(o, Leaf) else _room(o.name, o.view.shape[0], given)
+        for o, s in zip(outputs, sinks, strict=True)
+    ]
+    return _apart(Buffers(tuple(rooms), out, tuple(sinks)))
+
+
+def _output(name: str, part: Any, length: int, given: Sequence[Argument]) -> Argument:
+    """Return an output as an argument; an iterator as a leaf that says how many it takes."""
+    if is_iterator(part):
+        found = length_of(part)
+        return _room(name, length if found is None else found, given)
+    return replace(given_outputs((part,), given)[0], name=name)
+
+
+def _check_buffers(outputs: Sequence[Argument], keys: Column, fold: Fold, length: int) -> None:
+    for output in outputs:
+        if len(output.view.shape) != 1:
+            raise ShapeError(
+                f"`{output.name}` has shape {output.view.shape}; accepted: arrays of one dimension"
+            )
+    first, second, count = outputs
+    if not isinstance(first, Leaf) and first.view.dtype != keys.type:
         raise DTypeError(
-            f"`{outputs[0].name}` has dtype {outputs[0].view.dtype}, the keys are "
-            f"{keys.view.dtype}",
+            f"`{first.name}` has dtype {first.view.dtype}, the keys are {keys.type}",
             hint="keys are moved as they are",
         )
-    if not can_store(fold.out, outputs[1].view.dtype):
+    if not isinstance(second, Leaf) and not can_store(fold.out, second.view.dtype):
         raise DTypeError(
-            f"{fold.op.name} gives {fold.out}, `{outputs[1].name}` has {outputs[1].view.dtype}: "
+            f"{fold.op.name} gives {fold.out}, `{second.name}` has {second.view.dtype}: "
             "not of the same kind",
             hint="pass a buffer of that kind, or `dtype=`",
         )
-    _check_count(outputs[2], length)
-    for i, output in enumerate(outputs):
-        for other in outputs[:i]:
+    if isinstance(count, Leaf):
+        raise ArgumentError(
+            f"`{count.name}` takes the count; accepted: an array",
+            hint="only keys and totals go through iterators",
+        )
+    _check_count(count, length)
+    _apart(Buffers(tuple(o for o in outputs if not isinstance(o, Leaf)), ()))
+
+
+def _apart(buffers: Buffers) -> Buffers:
+    """Return the buffers if none overlaps another one."""
+    written = buffers.written
+    for i, output in enumerate(written):
+        for other in written[:i]:
             if may_overlap(other.view, output.view):
                 raise ArgumentError(f"`{other.name}` and `{output.name}` overlap")
+    return buffers
 
 
 def _check_count(count: Argument, length: int) -> None:
@@ -382,7 +445,8 @@ class ReductionPlan(Plan):
 
     def __init__(self, bound: Bound, request: KeyRequest, results: Results) -> None:
         """Prepare calls of these very shapes."""
-        super().__init__(bound, partial(_bound_reduction, request), fixed=True)
+        fixed = None if results.computed else True
+        super().__init__(bound, partial(_bound_reduction, request), fixed=fixed)
         self.results = results
 
     def _general(self, inputs: tuple[Any, ...], out: Any) -> Any:

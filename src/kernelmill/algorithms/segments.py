@@ -1,7 +1,7 @@
 """From the arguments of a segmented reduction or scan to a bound call: checks, types, kernel.
 
-The public functions are in `segmented.py`, accumulators in `folds.py`, the loops in
-`host/segmented.hpp` and `device/segmented.cuh`.
+The public functions are in `segmented.py`, accumulators in `folds.py`, the text in
+`source_segments.py`.
 """
 
 from __future__ import annotations
@@ -13,34 +13,43 @@ import numpy as np
 
 from kernelmill.algorithms.arguments import Argument, argument, backend_of, outputs_of, rules_of
 from kernelmill.algorithms.costs import Cost, count_flops
+from kernelmill.algorithms.determinism import check_bits
+from kernelmill.algorithms.feed_nodes import Ground
+from kernelmill.algorithms.feeds import (
+    feeds_functions,
+    feeds_scope,
+    moved_feeds,
+    read_feeds,
+    write_feeds,
+)
 from kernelmill.algorithms.folds import Fold, element_program, plan_fold
+from kernelmill.algorithms.iterators import is_iterator, length_of
 from kernelmill.algorithms.moves import computed, moved
 from kernelmill.algorithms.plan import Bound, Built, Scope, aligned, build
 from kernelmill.algorithms.policy import GROUP_TILES, records_bytes, segment_tree, segments_evenly
-from kernelmill.algorithms.source import assemble, storing, text_of
-from kernelmill.algorithms.source_reduce import FoldText, device_fold_lines, host_fold_lines
-from kernelmill.compiler.cpp import print_program
-from kernelmill.compiler.cpp_types import type_spelling
-from kernelmill.compiler.dialects import CUDA, HOST
+from kernelmill.algorithms.source import storing
+from kernelmill.algorithms.source_reduce import FoldText
+from kernelmill.algorithms.source_segments import SEGMENT_WARPS, Placed, SegmentsText
 from kernelmill.compiler.op import WELL_KNOWN, Op
 from kernelmill.dtypes import DType, StructType, promotion
 from kernelmill.errors import ArgumentError, DeviceError, DTypeError, NotImplementedHere, ShapeError
-from kernelmill.runtime.backend import Grid, KernelSource
+from kernelmill.runtime.backend import Grid
 from kernelmill.runtime.memory import is_on_cuda
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kernelmill.algorithms.reductions import Determinism
-    from kernelmill.compiler.cpp import PrintedOperator
+    from kernelmill.algorithms.determinism import Determinism
+    from kernelmill.algorithms.feeds import Feed
     from kernelmill.compiler.ir import Program
-    from kernelmill.runtime.backend import Backend
+    from kernelmill.dtypes import PromotionTable
+    from kernelmill.runtime.backend import Backend, KernelSource
 
 __all__ = ["SegmentRequest", "prepare_segments"]
 
 _CHUNK: Final = 16384
-_WARPS: Final = 8
-_THREADS: Final = 32 * _WARPS
+_THREADS: Final = 32 * SEGMENT_WARPS
+_ENDLESS: Final = 1 << 63
 _MOST_TILES: Final = (1 << 31) - 1
 _APART_BLOCKS: Final = 16
 _EXACT: Final = frozenset(("minimum", "maximum", "bitwise_and", "bitwise_or", "bitwise_xor"))
@@ -66,20 +75,18 @@ class SegmentRequest:
 
 def prepare_segments(request: SegmentRequest, inputs: tuple[Any, ...], out: Any) -> Bound:
     """Check the arguments of a call, elements and then offsets, and bind them to a kernel."""
-    inputs = (*computed(inputs[:1], "x"), *inputs[1:])
+    inputs = (inputs[0], *computed(inputs[1:], "offsets"))
     lengths = _checked_on_host(request, inputs)
+    if is_iterator(inputs[0]) or type(inputs[0]) is tuple or is_iterator(out):
+        return _prepare_iterators(request, inputs, out, lengths)
     call = moved(inputs, out, "x")
     given = _arguments(call.inputs)
     backend = backend_of(given[:1], "segmented")
-    with promotion(rules_of(given[:1])):
-        fold = plan_fold(request.op, _element(given[0]), request.init, request.dtype)
+    fold = _fold(request, _element(given[0]), rules_of(given[:1]))
     count = given[1].view.shape[0] - (len(given) == 2)  # noqa: PLR2004 - elements and offsets
     shape = (given[0].view.size if request.scans else count,)
     outputs, result = outputs_of(call.out, (fold.out,), shape, given[:1], exact=True)
-    if outputs[0].view.dtype != fold.out:
-        raise DTypeError(
-            f"`out` has elements of {outputs[0].view.dtype}; {request.op.name} gives {fold.out}"
-        )
+    _check_output(request, fold, outputs[0])
     given = [a.apart_from(outputs, elementwise=False) for a in given]
     _check_fold(request, fold, lengths, backend)
     work = _Work(request, fold, given, outputs[0], count, backend)
@@ -87,13 +94,59 @@ def prepare_segments(request: SegmentRequest, inputs: tuple[Any, ...], out: Any)
     return replace(bound, finish=call.back) if call.returns else bound
 
 
+def _prepare_iterators(
+    request: SegmentRequest, inputs: tuple[Any, ...], out: Any, lengths: np.ndarray | None
+) -> Bound:
+    """Check the arguments of a call that reads or writes an iterator, and bind them to a kernel."""
+    call = moved_feeds(inputs, out, "x")
+    feeds = read_feeds(call.inputs, _names(len(inputs)), "segmented")
+    source = feeds.read[0]
+    if source.length is None:
+        raise ArgumentError("`x` has no end", hint="give the iterator a length")
+    elements = replace(
+        Ground(dict(enumerate(feeds.arguments)), "host", source.length).index(), name="x"
+    )
+    offsets = [feed.arguments[0] for feed in feeds.read[1:]]
+    given = _checked([elements, *offsets])
+    fold = _fold(request, source.type, feeds.rules)
+    _check_fold(request, fold, lengths, feeds.backend)
+    count = offsets[0].view.shape[0] - (len(offsets) == 1)
+    length = source.length if request.scans else count
+    (sink,), result = write_feeds(call.out, (fold.out,), feeds, length=length)
+    if not is_iterator(call.out):
+        _check_output(request, fold, sink.arguments[-1])
+    check_bits(request.determinism, feeds_scope(source, sink))
+    source = source.apart_from((sink,))
+    written = sink.arguments[len(sink.arguments) - sink.written :]
+    given = [given[0], *(a.apart_from(written, elementwise=False) for a in given[1:])]
+    work = _Work(request, fold, given, elements, count, feeds.backend, source, sink)
+    bound = replace(_bind(work), result=result)
+    return replace(bound, finish=call.back) if call.returns else bound
+
+
+def _fold(request: SegmentRequest, element: DType | StructType, rules: PromotionTable) -> Fold:
+    with promotion(rules):
+        fold = plan_fold(request.op, element, request.init, request.dtype)
+    check_bits(request.determinism, (fold.combine,))
+    return fold
+
+
 # ----------------------------------------------------------------------------- checks
+
+
+def _names(count: int) -> tuple[str, ...]:
+    """Return what errors call elements, and offsets or begins and ends."""
+    return ("x", "offsets") if count == 2 else ("x", "offsets[0]", "offsets[1]")  # noqa: PLR2004
 
 
 def _arguments(inputs: tuple[Any, ...]) -> list[Argument]:
     on_cuda = any(map(is_on_cuda, inputs))
-    names = ("x", "offsets") if len(inputs) == 2 else ("x", "offsets[0]", "offsets[1]")  # noqa: PLR2004
-    given = [argument(a, n, on_cuda=on_cuda) for a, n in zip(inputs, names, strict=True)]
+    names = _names(len(inputs))
+    return _checked([argument(a, n, on_cuda=on_cuda) for a, n in zip(inputs, names, strict=True)])
+
+
+def _checked(given: list[Argument]) -> list[Argument]:
+    """Return elements and offsets if they can be taken together."""
     for a in given:
         if len(a.view.shape) != 1 or a.scalar is not None:
             raise ShapeError(
@@ -123,9 +176,24 @@ def _arguments(inputs: tuple[Any, ...]) -> list[Argument]:
     return given
 
 
+def _check_output(request: SegmentRequest, fold: Fold, output: Argument) -> None:
+    if output.view.dtype != fold.out:
+        raise DTypeError(
+            f"`out` has elements of {output.view.dtype}; {request.op.name} gives {fold.out}"
+        )
+
+
 def _element(x: Argument) -> DType | StructType:
     assert isinstance(x.type, (DType, StructType))
     return x.type
+
+
+def _length(x: Any) -> int:
+    """Return how many elements there are; more than any where there is no end."""
+    if is_iterator(x):
+        found = length_of(x)
+        return _ENDLESS if found is None else found
+    return argument(x, "x", on_cuda=is_on_cuda(x)).view.size
 
 
 def _checked_on_host(request: SegmentRequest, inputs: tuple[Any, ...]) -> np.ndarray | None:
@@ -135,7 +203,7 @@ def _checked_on_host(request: SegmentRequest, inputs: tuple[Any, ...]) -> np.nda
     """
     if any(map(is_on_cuda, inputs[1:])):
         return None
-    length = argument(inputs[0], "x", on_cuda=is_on_cuda(inputs[0])).view.size
+    length = _length(inputs[0])
     found = [np.asarray(a) for a in inputs[1:]]
     if any(a.ndim != 1 or a.dtype.kind not in "iu" or not a.size for a in found):
         return None  # what is wrong, `_arguments` says
@@ -201,7 +269,11 @@ def _check_fold(
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """A call whose kernel is to be built and bound."""
+    """A call whose kernel is to be built and bound.
+
+    Where elements or results are no array, `source` and `sink` stand for them, and indices without
+    memory among `given` and as `output`.
+    """
 
     request: SegmentRequest
     fold: Fold
@@ -209,6 +281,8 @@ class _Work:
     output: Argument
     count: int
     backend: Backend
+    source: Feed | None = None
+    sink: Feed | None = None
 
     @property
     def apart(self) -> bool:
@@ -221,23 +295,51 @@ class _Work:
         return self.given[0].view.size
 
     @property
+    def item(self) -> DType | StructType:
+        """Type of an element."""
+        return _element(self.given[0]) if self.source is None else self.source.type
+
+    @property
+    def feeds(self) -> tuple[Feed, ...]:
+        """What is computed, of elements and results."""
+        return tuple(f for f in (self.source, self.sink) if f is not None)
+
+    @property
     def adjoins(self) -> bool:
         """Whether elements lie beside each other."""
         view = self.given[0].view
         return view.size <= 1 or view.strides[0] == view.dtype.itemsize
 
+    def placed(self, scope: Scope) -> tuple[Placed | None, ...]:
+        """Return source and sink with where their operands and captured scalars begin."""
+        operand, block = len(self.given) + 1, 1
+        found: list[Placed | None] = []
+        for feed in (self.source, self.sink):
+            if feed is None:
+                found.append(None)
+                continue
+            computes = feed.operator is not None
+            found.append(Placed(feed, operand, scope.offsets[block] if computes else 0))
+            operand += len(feed.arguments)
+            block += computes
+        return tuple(found)
+
 
 def _bind(work: _Work) -> Bound:
     on_host = work.backend.target == "host"
-    views = tuple(a.view for a in (*work.given, work.output))
+    arrays = (*work.given, work.output)
+    fed = [a for f in work.feeds for a in f.arguments]
     size = work.fold.accumulator.itemsize
     done = work.length if work.request.scans else work.count
     return Bound(
         built=_built(work),
-        functions=(work.request.op.function,),
+        functions=(work.request.op.function, *feeds_functions(*work.feeds)),
         shape=(work.count,),
-        views=views,
-        strides=tuple((v.strides[0],) for v in views),
+        views=tuple(a.view for a in (*arrays, *fed)),
+        strides=(
+            *((a.view.strides[0],) for a in arrays),
+            *(steps for f in work.feeds for steps in f.strides),
+        ),
         elements=max(1, work.length) if done else 0,
         workspace=(work.length // _CHUNK + 2) * size if on_host else 0,
         result=None,
@@ -251,7 +353,7 @@ def _grid(work: _Work) -> Grid:
     tree, processors = segment_tree(size), work.backend.multiprocessors
     tiles = max(1, -(-work.length // tree.tile))
     if work.apart:
-        blocks = min(-(-work.count // _WARPS), _APART_BLOCKS * processors)
+        blocks = min(-(-work.count // SEGMENT_WARPS), _APART_BLOCKS * processors)
         return Grid(max(1, blocks), _THREADS, (work.length, work.count, tiles, 0, 0))
     if tiles > _MOST_TILES:
         raise ArgumentError(
@@ -262,13 +364,14 @@ def _grid(work: _Work) -> Grid:
     _, packed = records_bytes(size, tiles)
     record = 8 if packed else 16 * -(-size // 8)
     room = -(-record * (tiles + tiles // GROUP_TILES + 2) // 16) * 16
-    evenly = segments_evenly()
-    blocks = min(max(work.length, work.count) // evenly.block, tree.resident * processors)
-    kept = work.request.scans or work.fold.ordered
+    lanes = 0
+    if not work.request.scans:
+        lanes = segments_evenly().lanes(work.length, work.count, tree.wide)
+    blocks = min(-(-work.count * lanes // _THREADS), tree.resident * processors)
     return Grid(
-        blocks=tiles if kept else max(tiles, blocks),
+        blocks=max(tiles, blocks),
         threads=_THREADS + 32,
-        numbers=(work.length, work.count, tiles, ahead, evenly.short_from),
+        numbers=(work.length, work.count, tiles, ahead, lanes),
         parts=16 + room + 16 * (tiles + 1),
         tickets=1,
         tagged=not packed,
@@ -289,129 +392,61 @@ def _empty_of(fold: Fold) -> tuple[Program, bytes]:
 def _built(work: _Work) -> Built:
     fold, request = work.fold, work.request
     known = fold.op.name if WELL_KNOWN.get(fold.op.name) is fold.op else ""
-    scope = Scope((fold.combine,))
-    element = element_program([work.given[0].type], None, [fold])
+    scope = Scope((fold.combine, *feeds_scope(*work.feeds)))
     empty, scalars = _empty_of(fold)
     tail = aligned(fold.tail())
     block = tail + aligned(scalars)
-    text = FoldText(
-        known,
-        storing(fold.combine.translation.program, [fold.accumulator]),
-        fold.finish(fold.out),
-        fold.accumulator,
-        fold.ordered,
-        0,
-        scope.size,
-    )
     access = all(a.access(work.backend.target, "contiguous") != "unaligned" for a in work.given)
-    made = _Text(
-        work, text, element, empty, scope.size + len(tail), scope.size + len(block), access
-    )
-    flops = count_flops(fold.combine.translation.program)
+    fed = tuple(None if f is None else f.key for f in (work.source, work.sink))
     key = (
         request.name, fold.combine, known, fold.ordered, fold.init is not None, fold.out,
-        request.exclusive, work.given[0].type, work.given[1].type, work.apart, work.adjoins, access,
+        request.exclusive, work.item, work.given[1].type, work.apart, work.adjoins, access, fed,
     )  # fmt: skip
-    item = work.given[0].view.dtype.itemsize
-    cost = Cost(item * (2 if request.scans else 1), flops + 1)
-    built = build(key, "segmented", scope, cost, made.source, backend=work.backend)
+
+    def source() -> KernelSource:
+        text = _text(work, scope, empty, block)
+        return text.host() if work.backend.target == "host" else text.device()
+
+    item = work.item.itemsize if work.source is None else work.source.nbytes
+    cost = Cost(
+        max(1, item * (2 if request.scans else 1)),
+        count_flops(fold.combine.translation.program) + 1,
+    )
+    built = build(key, "segmented", scope, cost, source, backend=work.backend)
     return replace(built, scope=replace(scope, constants=block))
 
 
-@dataclass(frozen=True, slots=True)
-class _Text:
-    """What the text of a kernel is made of; `empty_at` and `room` are places in its scalars."""
-
-    work: _Work
-    fold: FoldText
-    element: Program | None
-    empty: Program
-    empty_at: int
-    room: int
-    aligned: bool
-
-    @property
-    def name(self) -> str:
-        """What people call the kernel."""
-        work = self.work
-        kind = "exclusive " if work.request.exclusive else ""
-        types = ", ".join(str(a.type) for a in work.given[: 2 + work.apart])
-        return f"{kind}{work.request.name} {work.fold.op.name} ({types})"
-
-    def source(self) -> KernelSource:
-        """Return the text."""
-        on_host = self.work.backend.target == "host"
-        return self._host() if on_host else self._device()
-
-    @property
-    def _types(self) -> tuple[str, str]:
-        return tuple(type_spelling(a.type, qualified=True) for a in self.work.given[:2])  # type: ignore[return-value]
-
-    def _host(self) -> KernelSource:
-        printed: list[PrintedOperator] = []
-        lines = host_fold_lines(0, self.fold, printed)
-        item, offset = self._types
-        mapper, built = f"km::same<{item}>", f"km::same<{item}>()"
-        if self.element is not None:
-            printed.append(print_program(self.element, HOST, name="Element"))
-            lines += [
-                "struct Map : km::Element, km::mapped {",
-                "  KM_INL explicit Map(const char* packed) : km::Element(packed) {}",
-                "};",
-            ]
-            mapper, built = "Map", "Map(packed)"
-        printed.append(print_program(self.empty, HOST, name="Empty0"))
-        pattern = "contiguous" if self.work.adjoins else "strided"
-        apart = "true" if self.work.apart else "false"
-        launch = (
-            "const char* packed = (const char*)call->captures;\n"
-            f"  km::segmented<{mapper}, km::arg<{item}, km::{pattern}>, Fold0, km::Empty0,\n"
-            f"      {offset}, {apart}>::{self._function}(call, {built}, Fold0(packed), "
-            f"km::Empty0(packed + {self.empty_at}));"
-        )
-        return assemble(self.name, ["segmented.hpp"], printed, launch, "\n".join(lines))
-
-    @property
-    def _function(self) -> str:
-        request = self.work.request
-        if not request.scans:
-            return "reduce"
-        return f"scan<{'true' if request.exclusive else 'false'}>"
-
-    def _device(self) -> KernelSource:
-        work = self.work
-        printed: list[PrintedOperator] = []
-        lines = device_fold_lines(0, self.fold, printed)
-        item, offset = self._types
-        mapper = f"km::same<{item}>"
-        if self.element is not None:
-            printed.append(print_program(self.element, CUDA, name="Element"))
-            lines += [
-                "struct Map : km::Element, km::mapped {",
-                "  KM_INL explicit Map(const char* packed) : km::Element(packed) {}",
-                "};",
-            ]
-            mapper = "Map"
-        printed.append(print_program(self.empty, CUDA, name="Empty"))
-        lines += [
-            "struct Empty0 : km::Empty {",
-            "  KM_INL explicit Empty0(const char* packed)",
-            f"      : km::Empty(packed + {self.empty_at}) {{}}",
-            "};",
-        ]
-        tree = segment_tree(self.fold.accumulator.itemsize)
-        ordered, apart = ("true" if flag else "false" for flag in (self.fold.ordered, work.apart))
-        access = "km::element" if self.aligned else "km::unaligned_element"
-        threads = _THREADS if work.apart else _THREADS + 32
-        bounds = str(threads) if work.apart else f"{threads}, {tree.resident}"
-        function = "apart" if work.apart else self._function
-        lines += [
-            f"typedef km::segmented<{mapper}, km::arg<{item}, km::contiguous>, Fold0, Empty0,",
-            f"    {offset}, {ordered}, {apart}, {tree.wide}, {tree.rows}, {max(16, self.room)},",
-            f"    {access}> Run;",
-            f"KM_EXPORT void __launch_bounds__({bounds})",
-            "km_kernel(const __grid_constant__ Run::call call) {",
-            f"  km::take_turn();\n  Run::{function}(call);\n}}\n",
-        ]
-        text = text_of(self.name, ["segmented.cuh"], printed, "\n".join(lines))
-        return KernelSource(self.name, text, tree.tile)
+def _text(work: _Work, scope: Scope, empty: Program, block: bytes) -> SegmentsText:
+    """Return what the text of a kernel is made of; `block` are the scalars behind captured ones."""
+    fold, request = work.fold, work.request
+    offset = work.given[1].type
+    assert isinstance(offset, DType)
+    known = fold.op.name if WELL_KNOWN.get(fold.op.name) is fold.op else ""
+    source, sink = work.placed(scope)
+    kind = "exclusive " if request.exclusive else ""
+    types = ", ".join(map(str, (work.item, *(a.type for a in work.given[1 : 2 + work.apart]))))
+    return SegmentsText(
+        f"{kind}{request.name} {fold.op.name} ({types})",
+        FoldText(
+            known,
+            storing(fold.combine.translation.program, [fold.accumulator]),
+            fold.finish(fold.out),
+            fold.accumulator,
+            fold.ordered,
+            0,
+            scope.size,
+        ),
+        element_program([work.item], None, [fold]),
+        empty,
+        scope.size + len(aligned(fold.tail())),
+        scope.size + len(block),
+        work.item,
+        offset,
+        work.adjoins,
+        all(a.access(work.backend.target, "contiguous") != "unaligned" for a in work.given),
+        work.apart,
+        request.exclusive if request.scans else None,
+        len(work.given) + 1 + sum(len(f.arguments) for f in work.feeds),
+        source,
+        sink,
+    )

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RING_ROLES",
+    "Given",
     "KeyText",
     "Part",
     "ScanText",
@@ -60,15 +61,31 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class Given:
+    """A feed of a text, and where its operands and captured scalars begin."""
+
+    feed: Feed
+    operand: int
+    captures: int
+
+
+@dataclass(frozen=True, slots=True)
 class KeyText:
     """Keys of a scan by key: how they are reached, and when two neighbours are the same.
 
-    `count` is the type of the number of segments where each is reduced to one value.
+    `count` is the type of the number of segments where each is reduced to one value. `values` is
+    the operand that those are in, behind `read` operands come seed and results, behind them `sunk`
+    of feeds. `feeds` are by what they stand for: "keys", "values", "results", "keys to" and
+    "totals to".
     """
 
     taken: tuple[Stored, Access]
     same: Part
-    count: DType | None = None
+    count: DType | None
+    values: int
+    read: int
+    sunk: int
+    feeds: dict[str, Given] = field(repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +123,7 @@ class ScanText:
         """Number of the operand that the seed is in."""
         if self.source is not None:
             return len(self.source[0].arguments)
-        return 1 if self.keys is None else 2
+        return 1 if self.keys is None else self.keys.read
 
     @property
     def result_operand(self) -> int:
@@ -116,10 +133,11 @@ class ScanText:
     @property
     def operands(self) -> int:
         """How many arrays the call has."""
-        reduces = self.keys is not None and self.keys.count is not None
         if self.sink is not None:
             return self.result_operand + len(self.sink[0].arguments)
-        return self.result_operand + (3 if reduces else 1)
+        if self.keys is None:
+            return self.result_operand + 1
+        return self.result_operand + (3 if self.keys.count is not None else 1) + self.keys.sunk
 
 
 def host_scan_source(name: str, parts: ScanText, way: HostWay = "scan") -> KernelSource:
@@ -270,23 +288,25 @@ class _Writer:
         at = self.parts.result_operand
         feed = f"typedef km::scan_feed<0, {_argument(self.parts.taken)}, {mapper}> Feed;"
         if self.parts.source is not None:
-            feed = self._computed(*self.parts.source, mapper)
+            source, captures = self.parts.source
+            feed = self._computed("Feed", Given(source, 0, captures), mapper)
         sink = f"typedef km::scan_sink<{at}, {_argument(self.parts.made)}> Sink;"
         if self.parts.sink is not None:
-            sink = self._given(*self.parts.sink, at)
+            taking, captures = self.parts.sink
+            sink = self._given("Sink", Given(taking, at, captures))
         self.lines += [feed, sink]
 
-    def _computed(self, source: Feed, captures: int, mapper: str) -> str:
+    def _computed(self, name: str, given: Given, mapper: str) -> str:
         """Return the struct that reads what an iterator makes."""
-        made = source.text("Reading", operand=0, captures=captures)
+        made = given.feed.text(f"{name}Of", operand=given.operand, captures=given.captures)
         self.printed += made.printed
         self.includes += made.includes
         call = "c.call" if self.dialect is HOST else "c"
         return "\n".join(
             [
                 made.text,
-                "struct Feed {",
-                f"  typedef {self._spelled(self.parts.taken)} type;",
+                f"struct {name} {{",
+                f"  typedef {type_spelling(given.feed.type, qualified=True)} type;",
                 "  static constexpr bool contiguous = false, plain = false;",
                 f"  {made.type} in;",
                 f"  {mapper} map;",
@@ -294,7 +314,7 @@ class _Writer:
                 f"    return {made.made};",
                 "  }",
                 "  template <class Call>",
-                f"  KM_INL Feed(const Call& c, km::i64) : in(make({call})), map(c.captures) {{}}",
+                f"  KM_INL {name}(const Call& c, km::i64) : in(make({call})), map(c.captures) {{}}",
                 "  KM_INL auto of(const type& x) const { return map(x); }",
                 "  KM_INL auto at(km::i64 i) const { return map(in(i)); }",
                 "  KM_INL auto operator()(km::i64 i) const { return "
@@ -304,17 +324,17 @@ class _Writer:
             ]
         )
 
-    def _given(self, sink: Feed, captures: int, operand: int) -> str:
+    def _given(self, name: str, given: Given) -> str:
         """Return the struct that hands results to an iterator."""
-        made = sink.text("Writing", operand=operand, captures=captures)
+        made = given.feed.text(f"{name}Of", operand=given.operand, captures=given.captures)
         self.printed += made.printed
         self.includes += made.includes
         call = "c.call" if self.dialect is HOST else "c"
         return "\n".join(
             [
                 made.text,
-                "struct Sink {",
-                f"  typedef {self._spelled(self.parts.made)} type;",
+                f"struct {name} {{",
+                f"  typedef {type_spelling(given.feed.type, qualified=True)} type;",
                 "  static constexpr bool contiguous = false;",
                 f"  {made.type} out;",
                 "  template <class Call>",
@@ -322,7 +342,7 @@ class _Writer:
                 f"    return {made.made};",
                 "  }",
                 "  template <class Call>",
-                f"  KM_INL Sink(const Call& c, km::i64) : out(make({call})) {{}}",
+                f"  KM_INL {name}(const Call& c, km::i64) : out(make({call})) {{}}",
                 "  KM_INL void operator()(km::i64 i, const type& v) const { out(i, v); }",
                 "};",
             ]
@@ -347,7 +367,6 @@ class _Writer:
         """Append the structs of a scan by key."""
         parts = self.parts
         self._print(keys.same.program, "Equal")
-        key = self._spelled(keys.taken)
         self.lines += [
             "struct Same : km::Equal {",
             "  KM_INL explicit Same(const char* packed)",
@@ -372,21 +391,49 @@ class _Writer:
             "  static KM_INL bool begins(const Pair& v) { return v.heads != 0; }",
             "};",
         ]
-        mapper = self._mapper()
-        self.lines += [
-            f"typedef km::scan_feed<0, {_argument(keys.taken)}, km::scan_same<{key}>> Keys;",
-            f"typedef km::scan_feed<1, {_argument(parts.taken)}, {mapper}> Values;",
-            "typedef km::keyed_feed<Keys, Values, Same, Pair> Feed;",
-        ]
+        self._key_feeds(keys)
         at = parts.result_operand
-        if keys.count is None:
-            self.lines.append(f"typedef km::scan_sink<{at}, {_argument(parts.made)}> Sink;")
+        if keys.count is not None:
+            self._key_buffers(keys, keys.count)
+        elif "results" in keys.feeds:
+            self.lines.append(self._given("Sink", keys.feeds["results"]))
         else:
-            count = type_spelling(keys.count, qualified=True)
-            self.lines += [
-                "typedef km::keyed_sink<Keys, Same, km::Finish, Pair,",
-                f"    {key}, Stored, {count}, {at}> Sink;",
-            ]
+            self.lines.append(f"typedef km::scan_sink<{at}, {_argument(parts.made)}> Sink;")
+
+    def _key_feeds(self, keys: KeyText) -> None:
+        """Append what reads keys and values."""
+        mapper, key = self._mapper(), self._spelled(keys.taken)
+        same = f"km::scan_same<{key}>"
+        reading = {
+            "keys": f"typedef km::scan_feed<0, {_argument(keys.taken)}, {same}> Keys;",
+            "values": (
+                f"typedef km::scan_feed<{keys.values}, {_argument(self.parts.taken)}, {mapper}> "
+                "Values;"
+            ),
+        }
+        for name, struct, map_ in (("keys", "Keys", same), ("values", "Values", mapper)):
+            if name in keys.feeds:
+                reading[name] = self._computed(struct, keys.feeds[name], map_)
+        self.lines += [*reading.values(), "typedef km::keyed_feed<Keys, Values, Same, Pair> Feed;"]
+
+    def _key_buffers(self, keys: KeyText, count: DType) -> None:
+        """Append what takes the last key and the total of each segment."""
+        at = self.parts.result_operand
+        taking = []
+        columns = (
+            ("keys to", "KeysTo", self._spelled(keys.taken)),
+            ("totals to", "TotalsTo", "Stored"),
+        )
+        for number, (name, struct, type_) in enumerate(columns):
+            if name in keys.feeds:
+                self.lines.append(self._given(struct, keys.feeds[name]))
+                taking.append(struct)
+            else:
+                taking.append(f"km::keyed_buffer<{type_}, {at + number}>")
+        self.lines += [
+            f"typedef km::keyed_sink<Keys, Same, km::Finish, Pair, {', '.join(taking)},",
+            f"    {type_spelling(count, qualified=True)}, {at + 2}> Sink;",
+        ]
 
     def _finish(self, *, seeded: bool) -> str:
         """Return what makes a result of a pair; `head` says that its element begins a segment."""

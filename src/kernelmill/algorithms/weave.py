@@ -54,6 +54,7 @@ __all__ = [
     "Stored",
     "Value",
     "as_stored",
+    "is_own",
     "slot_type",
     "weave",
 ]
@@ -216,6 +217,11 @@ class Roots:
 def slot_type(type_: DType) -> DType:
     """Return the type in which a number is handed over: Python cannot pack a bfloat16."""
     return float32 if type_ is bfloat16 else type_
+
+
+def is_own(raw: Raw) -> bool:
+    """Whether what stands for a function is of host/elements.hpp: it moves values as they are."""
+    return raw.text == _TEXT.format(raw.symbol)
 
 
 # ----------------------------------------------------------------------------- weaving

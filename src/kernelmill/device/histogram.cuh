@@ -1,10 +1,10 @@
 // histogram.cuh - values counted, or their weights added up, by bins, in one launch.  What a bin is says places.hpp.
 //
-//   typedef km::histogram<km::indices_of<channels>, Place, Count, Access, Operands> Run;
+//   typedef km::histogram<km::indices_of<channels>, Place, Count, Access, Operands, Fed> Run;
 //   Run::shared_counts(call) | Run::global_counts(call) | Run::ordered_sums(call)
 //
 // Operands: one input a channel, the weights where there are any, the edges of each channel where Place takes any, then the
-// counts of each channel.  `tickets` are a counter, one unused, and a sum of 8 bytes for each bin: 0 before a launch and after.
+// counts of each channel.  Where `Fed` computes values and weights, or takes counts, there are its operands behind them.  `tickets` are a counter, one unused, and a sum of 8 bytes for each bin: 0 before a launch and after.
 // Whole numbers are added in any order.  Other weights are added in one that elements and grid decide: each warp has a table
 // of its own, in which lanes of one bin combine first; tables and blocks join by their numbers.
 #pragma once
@@ -55,19 +55,26 @@ template <> struct total_as<c64> {
   static KM_INL c64 of(const c128& sum) { return c64{(f32)sum.re, (f32)sum.im}; }
 };
 
-template <class Channels, class Place, class Count, template <class> class Access, int Operands> struct histogram;
+// All are arrays.  Others are printed for a call: `before` bytes of captured scalars stand before the bins.
+struct not_fed {
+  static constexpr bool computes = false, hands = false;
+  static constexpr int operands = 0, before = 0;
+};
 
-template <int... K, class Place, class Count, template <class> class Access, int Operands>
-struct histogram<indices<K...>, Place, Count, Access, Operands> {
+template <class Channels, class Place, class Count, template <class> class Access, int Operands, class Fed = not_fed>
+struct histogram;
+
+template <int... K, class Place, class Count, template <class> class Access, int Operands, class Fed>
+struct histogram<indices<K...>, Place, Count, Access, Operands, Fed> {
   typedef typename Place::value T;
   typedef typename Count::sum S;
   typedef typename Count::out O;
   static constexpr int channels = (int)sizeof...(K), wide = 16 / (int)sizeof(T);
   static constexpr bool bytes = sizeof(T) == 1 && !Count::weights;
   typedef batch<typename stored<T>::type, wide> held;
-  typedef HistogramCall<Operands, channels * (int)sizeof(Bins)> call;
+  typedef HistogramCall<Operands + Fed::operands, Fed::before + channels * (int)sizeof(Bins)> call;
 
-  static KM_INL const Bins& bins(const call& c, int k) { return ((const Bins*)c.captures)[k]; }
+  static KM_INL const Bins& bins(const call& c, int k) { return ((const Bins*)(c.captures + Fed::before))[k]; }
   static KM_INL Place place(const call& c, int k) {
     constexpr int first = channels + (Count::weights ? 1 : 0);
     return Place(bins(c, k), c.data[first + k < Operands ? first + k : 0]);
@@ -90,9 +97,13 @@ struct histogram<indices<K...>, Place, Count, Access, Operands> {
     }
     return Access<V>::load(at);
   }
+  static KM_INL T value_at(const call& c, int k, i64 i) {
+    if constexpr (Fed::computes) return Fed::value(c, k, i);
+    else return element_at<T>(c, k, i);
+  }
   // Whether the elements of the first channel can be read sixteen bytes at a time.
   static KM_INL bool packed(const call& c) {
-    return channels == 1 && !Count::weights && (uptr)c.data[0] % 16 == 0 &&
+    return !Fed::computes && channels == 1 && !Count::weights && (uptr)c.data[0] % 16 == 0 &&
            (c.ndim == 0 || (c.ndim == 1 && c.strides[0][0] == (i64)sizeof(T)));
   }
   // Whether this block is the last one; all have done before what they do.
@@ -109,7 +120,8 @@ struct histogram<indices<K...>, Place, Count, Access, Operands> {
   template <class V>
   static KM_INL void store(const call& c, int k, i64 bin, const V& sum) {
     const int to = Operands - channels + k;
-    store_anywhere<O>(c.data[to] + bin * c.strides[to][0], total_as<O>::of(sum));
+    if constexpr (Fed::hands) Fed::put(c, k, bin, total_as<O>::of(sum));
+    else store_anywhere<O>(c.data[to] + bin * c.strides[to][0], total_as<O>::of(sum));
   }
   // Adds the sum of a block to that of all; where there is one block, it is the result.
   static KM_INL void add(const call& c, int k, i64 bin, u64 sum) {
@@ -181,11 +193,12 @@ struct histogram<indices<K...>, Place, Count, Access, Operands> {
   static KM_INL void count_each(const call& c, const shared_table& to, const Place& p, int k) {
     const i64 step = (i64)gridDim.x * blockDim.x;
     _Pragma("unroll 2") for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < c.elements; i += step)
-      count(to, p, element_at<T>(c, k, i), weight_at(c, i));
+      count(to, p, value_at(c, k, i), weight_at(c, i));
   }
   static KM_INL S weight_at(const call& c, i64 i) {
-    if constexpr (Count::weights) return summand<S>(element_at<typename Count::weight>(c, channels, i));
-    else return (S)1;
+    if constexpr (!Count::weights) return (S)1;
+    else if constexpr (Fed::computes) return summand<S>(Fed::weight(c, i));
+    else return summand<S>(element_at<typename Count::weight>(c, channels, i));
   }
   static KM_INL i64 slots(const call& c, int k) { return bytes ? 256 : bins(c, k).bins; }
 
@@ -229,7 +242,7 @@ struct histogram<indices<K...>, Place, Count, Access, Operands> {
       _Pragma("unroll 1") for (i64 r = 0; r < rounds; r++) {
         const i64 i = r * step + (i64)blockIdx.x * blockDim.x + threadIdx.x;
         const bool here = i < c.elements;
-        const i32 bin = here ? p.place(element_at<T>(c, k, i)) : no_bin;
+        const i32 bin = here ? p.place(value_at(c, k, i)) : no_bin;
         if constexpr (Count::weights) {
           if (bin >= 0) atomic_add<relaxed>(to + bin, (u64)weight_at(c, i));
         } else {
@@ -262,8 +275,8 @@ struct histogram<indices<K...>, Place, Count, Access, Operands> {
       i32 bin = no_bin;
       S by = S();
       if (i < high) {
-        bin = p.place(element_at<T>(c, 0, i));
-        by = summand<S>(element_at<typename Count::weight>(c, 1, i));
+        bin = p.place(value_at(c, 0, i));
+        by = weight_at(c, i);
       }
       const u32 alike = match_any((u32)bin);
       by = combined(by, alike);

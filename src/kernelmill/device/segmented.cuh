@@ -3,10 +3,11 @@
 // of a tile is published (lookback.cuh).  The order of combination depends on the elements alone; it is kept.  Where lengths
 // are alike, lanes have a segment each instead: segmented_even.cuh.
 //
-//   typedef km::segmented<Map, X, Fold, Empty, O, ordered, apart, wide, rows, bytes, Access> Run;
+//   typedef km::segmented<Map, X, Fold, Empty, O, ordered, apart, wide, rows, bytes, Access, operands, To> Run;
 //   Run::reduce(call) | Run::scan<exclusive>(call) | Run::apart(call)
 //
-// Operands: the elements, the offsets (for `apart` begins and ends), the results.  `Fold` is that of reduce_call.cuh, `Empty`
+// Operands: the elements, the offsets (for `apart` begins and ends), the results, which `To` takes; elements that are computed
+// are numbers, of which the map, made of the call, makes them.  `Fold` is that of reduce_call.cuh, `Empty`
 // gives the result of no elements.  Offsets are clamped to the elements, and results stored for segments of ascending ones;
 // whatever the offsets are, nothing outside is read.
 #pragma once
@@ -19,8 +20,8 @@ namespace km {
 constexpr int segment_warps = 8, segment_threads = segment_warps * warp_size;
 
 // `items` elements in `tiles` tiles, `segments` segments; `ahead`: how many tiles later the bounds that a block looks for are
-// needed, 0 where every block looks for its own; `short_from`: elements from which on short segments, even if all are alike,
-// are not given lanes each.  Blocks beyond the tiles are for even lengths.
+// needed, 0 where every block looks for its own; `lanes` for each segment if lengths are alike, 0 where that is not asked.
+// Blocks beyond the tiles are for even lengths.
 template <int Operands, int Bytes>
 struct SegmentedCall {
   __align__(16) char captures[Bytes];
@@ -28,18 +29,26 @@ struct SegmentedCall {
   i64 elements, ndim, shape[max_dims], strides[Operands][max_dims];
   char* parts;
   u32* tickets;
-  i64 items, segments, tiles, ahead, short_from;
+  i64 items, segments, tiles, ahead, lanes;
+};
+
+// Takes results where they are an array: operand K.
+template <class R, int K>
+struct results_at {
+  char* data;
+  i64 step;
+  template <class C> KM_INL explicit results_at(const C& c) : data(c.data[K]), step(c.strides[K][0]) {}
+  KM_INL void operator()(i64 i, const R& value) const { store_anywhere<R>(data + i * step, value); }
 };
 
 template <class Map, class X, class Fold, class Empty, class O, bool Ordered, bool Apart, int Wide, int Rows, int Bytes,
-          template <class> class Access>
+          template <class> class Access, int Operands, class To = results_at<typename Fold::out, Apart ? 3 : 2>>
 struct segmented {
   typedef typename Fold::acc A;
   typedef typename Fold::out R;
   typedef Fold fold;
   typedef Empty none;
-  static constexpr int to = Apart ? 3 : 2;  // the operand of the results
-  typedef SegmentedCall<to + 1, Bytes> call;
+  typedef SegmentedCall<Operands, Bytes> call;
   typedef lookback<A, Fold> look;
   typedef published<A> record;
   typedef published<i64> bound;
@@ -63,11 +72,21 @@ struct segmented {
     carry carries[segment_warps];
     carry far[segment_warps];
     int first_end[segment_warps];  // where the first segment of a part ends, or its size
+    carry first, tail;             // of a tile of many segments: of one that began before it, and of one that goes on
     i64 low, high, from;           // the segments that end in the tile, and where the first of them begins
     u64 full;
     KM_INL A& at(int i) { return ((A*)stage)[i]; }
   };
 
+  static constexpr bool computes = X::pattern == index;
+  static KM_INL Map map_of(const call& c) {
+    if constexpr (computes) return Map(c);
+    else return Map(c.captures);
+  }
+  static KM_INL typename X::type item(const char* from) {
+    if constexpr (computes) return X::access::load(from);
+    else return Access<typename X::type>::load(from);
+  }
   static KM_INL i64 offset(const call& c, i64 i) {
     return clamp((i64)Access<O>::load(c.data[1] + i * c.strides[1][0]), 0, c.items);
   }
@@ -175,7 +194,7 @@ struct segmented {
         load_packets<T, Wide>(from + i * (int)sizeof(T), some);
       } else {
         KM_UNROLL_ALL for (int v = 0; v < Wide; v++)
-          some[v] = Access<T>::load(c.data[0] + smaller(begin + i + v, c.items - 1) * c.strides[0][0]);
+          some[v] = item(c.data[0] + smaller(begin + i + v, c.items - 1) * c.strides[0][0]);
       }
       A made[Wide];
       KM_UNROLL_ALL for (int v = 0; v < Wide; v++) made[v] = map(some[v]);
@@ -296,6 +315,78 @@ struct segmented {
     if (group * group_tiles == t) return before;
     return op(before, all_open(table, tag, group * group_tiles, t, op));
   }
+  // ---- a tile in which many segments end, whose elements may be taken in any order: a thread for each, a warp for long ones
+
+  static constexpr i64 many = 32;
+  // Elements of a segment in the tile.
+  struct piece {
+    int from, size;
+    bool began;  // in the tile
+  };
+  static KM_INL piece piece_of(const call& c, const shared& s, i64 i, i64 begin, int items) {
+    piece p{0, 0, true};
+    if (i > s.high) return p;
+    const i64 first = offset(c, i), end = i < s.high ? offset(c, i + 1) : begin + items;
+    p.from = (int)clamp(first - begin, 0, items);
+    p.size = (int)clamp(end - begin, p.from, items) - p.from;
+    p.began = first >= begin;
+    return p;
+  }
+  // Lanes begin at several places, or segments of one length were all in the same banks.
+  static KM_INL A by_thread(const shared& s, const Fold& op, const piece& p) {
+    const A* at = (const A*)s.stage + p.from;
+    int k = (int)lane_id() & ((1 << (31 - __clz(p.size | 1))) - 1);
+    A sum = at[k];
+    _Pragma("unroll 1") for (int n = 1; n < p.size; n++) {
+      k = k + 1 < p.size ? k + 1 : 0;
+      sum = op(sum, at[k]);
+    }
+    return sum;
+  }
+  static KM_INL A by_warp(const shared& s, const Fold& op, int from, int size) {
+    const A* at = (const A*)s.stage + from;
+    const int lane = (int)lane_id();
+    A sum = at[smaller(lane, size - 1)];
+    _Pragma("unroll 4") for (int k = lane + warp_size; k < size; k += warp_size) sum = op(sum, at[k]);
+    return warp_reduce(sum, op, smaller(warp_size, size));
+  }
+  static KM_INL void pieces(const call& c, shared& s, const Fold& op, const Empty& empty, i64 begin, int items) {
+    piece next = piece_of(c, s, s.low + threadIdx.x, begin, items);
+    _Pragma("unroll 1") for (i64 base = s.low; base <= s.high; base += segment_threads) {
+      const i64 i = base + threadIdx.x;
+      const piece p = next;
+      next = piece_of(c, s, i + segment_threads, begin, items);
+      int all = p.size;
+      KM_UNROLL_ALL for (int d = 1; d < warp_size; d *= 2) all += shuffle_xor(all, d);
+      const bool is_long = p.size > 8 + all / (warp_size / 2);
+      A sum;
+      if (!is_long && p.size > 0) sum = by_thread(s, op, p);
+      _Pragma("unroll 1") for (u32 left = ballot(is_long); left; left &= left - 1) {
+        const int who = __ffs((int)left) - 1;
+        const A whole = shuffle(by_warp(s, op, shuffle(p.from, who), shuffle(p.size, who)), 0);
+        if ((int)lane_id() == who) sum = whole;
+      }
+      if (i == s.high) s.tail.value = sum, s.tail.there = p.size > 0 && i < c.segments;
+      else if (i < s.high && !p.began) s.first.value = sum, s.first.there = true;
+      else if (i < s.high) store(c, i, p.size > 0 ? op.finish(sum) : empty());
+    }
+  }
+  static KM_INL void reduce_many(const call& c, shared& s, const Fold& op, const Empty& empty, u32 tag, i64 t, int items) {
+    const int warp = (int)threadIdx.x / warp_size;
+    if (threadIdx.x == 0) s.first.there = false, s.from = offset(c, s.low);
+    block_part_barrier();
+    pieces(c, s, op, empty, t * tile, items);
+    block_part_barrier();
+    if (threadIdx.x == 0 && s.tail.there && t + 1 < c.tiles)
+      look::publish(look::table(c.parts), t, tag, s.tail.value);
+    look_back<false>(c, s, op, tag, t, warp, true);
+    block_part_barrier();
+    if (threadIdx.x != 0) return;
+    const carry in = before_tile(s, op);
+    if (s.first.there) store(c, s.low, op.finish(in.there ? op(in.value, s.first.value) : s.first.value));
+    over(c, tag);
+  }
+
   // What is open at the end of a tile.
   static KM_INL open joined(const shared& s, const Fold& op) {
     open all = s.parts[0];
@@ -327,12 +418,17 @@ struct segmented {
     }
     if (lane_id() == 0) s.far[warp] = in;
   }
-  // The first thread: what comes into each part, and what a group hands on.
-  template <bool Scan>
-  static KM_INL void hand_on(const call& c, shared& s, const Fold& op, u32 tag, i64 t, const open& all) {
+  // What comes into a tile.
+  static KM_INL carry before_tile(const shared& s, const Fold& op) {
     carry in = s.far[0];
     _Pragma("unroll 1") for (int w = 1; w < segment_warps; w++)
       if (s.far[w].there) in.value = op(in.value, s.far[w].value);
+    return in;
+  }
+  // The first thread: what comes into each part, and what a group hands on.
+  template <bool Scan>
+  static KM_INL void hand_on(const call& c, shared& s, const Fold& op, u32 tag, i64 t, const open& all) {
+    carry in = before_tile(s, op);
     if (Scan && t % group_tiles == group_tiles - 1 && t + 1 < c.tiles)
       record::put(look::table(c.parts), c.tiles + (t + 1) / group_tiles, tag,
                   !all.ended && in.there ? op(in.value, all.value) : all.value);
@@ -359,7 +455,8 @@ struct segmented {
     atomic_store<relaxed>(c.tickets, 0u);
   }
   static KM_INL void store(const call& c, i64 i, const R& value) {
-    store_anywhere<R>(c.data[to] + i * c.strides[to][0], value);
+    const To to(c);
+    to(i, value);
   }
 
   static KM_INL void all_empty(const call& c, const Empty& empty, u32 tag) {
@@ -368,9 +465,10 @@ struct segmented {
     if (threadIdx.x == 0) over(c, tag);
   }
 
-  // The steps of a block up to the results; a warp more than those that work looks for bounds that are needed later.
+  // The steps of a block up to the results, or to the end: then the answer is false.  A warp more than those that work looks for
+  // bounds that are needed later.
   template <bool Scan>
-  static KM_INL bool work(const call& c, shared& s, const Fold& op, u32 tag) {
+  static KM_INL bool work(const call& c, shared& s, const Fold& op, const Empty& empty, u32 tag) {
     block_barrier();  // that warp meets no other: it has the number of this launch before the last block may change it
     const i64 t = blockIdx.x, begin = t * tile;
     const int warp = (int)threadIdx.x / warp_size;
@@ -383,7 +481,7 @@ struct segmented {
       return false;
     }
     const int items = (int)smaller<i64>(tile, c.items - begin);
-    const Map map(c.captures);
+    const Map map = map_of(c);
     [[maybe_unused]] const bool copied = fetch(c, map, s, begin, items);
     unmark(s, offset(c, 0) - 1 - begin, begin + items == c.items ? items - 1 : -1);
     if (warp < 2) {
@@ -391,6 +489,15 @@ struct segmented {
       if (lane_id() == 0) (warp ? s.high : s.low) = found;
     }
     block_part_barrier();
+    if constexpr (!Scan && !Ordered) {
+      if (s.high - s.low >= many) {
+#if __CUDA_ARCH__ >= 900
+        if (copied) copy_barrier_wait(&s.full, 0);
+#endif
+        reduce_many(c, s, op, empty, tag, t, items);
+        return false;
+      }
+    }
     mark(c, s, begin, items);
     block_part_barrier();
 #if __CUDA_ARCH__ >= 900
@@ -413,12 +520,12 @@ struct segmented {
     const Empty empty(c.captures);
     const u32 tag = launch_number(c.parts);
     if (c.items == 0) return blockIdx.x ? void() : all_empty(c, empty, tag);
-    if constexpr (!Ordered) {
-      typedef even_segments<segmented, Map, typename X::type, Access> even;
-      if (even::fits(c)) return even::reduce(c, op, empty, *(typename even::shared*)&s);
+    if constexpr (!computes) {
+      typedef even_segments<segmented, Map, typename X::type, Ordered, Wide, Access> even;
+      if (even::reduce(c, op, empty, *(typename even::shared*)&s)) return;
     }
     if ((i64)blockIdx.x >= c.tiles) return;
-    if (!work<false>(c, s, op, tag)) return;
+    if (!work<false>(c, s, op, empty, tag)) return;
     const i64 begin = (i64)blockIdx.x * tile;
     _Pragma("unroll 1") for (i64 i = s.low + threadIdx.x; i < s.high; i += asked * segment_threads) {
       const spans some = spans_of(c, s, i);
@@ -437,7 +544,7 @@ struct segmented {
     const Fold op(c.captures);
     const Empty empty(c.captures);
     const u32 tag = launch_number(c.parts);
-    if (!work<true>(c, s, op, tag)) return;
+    if (!work<true>(c, s, op, empty, tag)) return;
     const i64 begin = (i64)blockIdx.x * tile;
     const int items = (int)smaller<i64>(tile, c.items - begin);
     for (int i = (int)threadIdx.x; i < items; i += segment_threads) {
@@ -457,7 +564,7 @@ struct segmented {
   static KM_INL void apart(const call& c) {
     const Fold op(c.captures);
     const Empty empty(c.captures);
-    const Map map(c.captures);
+    const Map map = map_of(c);
     const int lane = (int)lane_id();
     const i64 step = (i64)gridDim.x * segment_warps;
     _Pragma("unroll 1") for (i64 i = (i64)blockIdx.x * segment_warps + threadIdx.x / warp_size; i < c.segments; i += step) {
@@ -478,7 +585,7 @@ struct segmented {
     }
   }
   static KM_INL A element_at(const call& c, const Map& map, i64 i) {
-    return map(Access<typename X::type>::load(c.data[0] + i * c.strides[0][0]));
+    return map(item(c.data[0] + i * c.strides[0][0]));
   }
 };
 

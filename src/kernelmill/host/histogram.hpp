@@ -4,6 +4,8 @@
 //   km::histogram<km::indices_of<channels>, Place, km::unweighted>::run(call)
 //   km::histogram<km::indices_of<1>, Place, km::weighted<Weight, Sum, Out>>::run(call)
 //
+// A third struct, `Fed`, computes values and weights or takes the counts, where those are no arrays.
+//
 // Operands: one input a channel, the weights where there are any, the edges of each channel where Place
 // takes any, then the counts of each channel.  Captures: one km::Bins a channel.  Workspace: counters of
 // 8 bytes (`sizeof(Sum)`), `sets` of all bins and one more a channel; flags say how many sets.
@@ -49,9 +51,15 @@ template <> struct total_as<c64> {
 // The value that a byte stands for.
 template <class T> KM_INL T of_byte(u8 byte) { return element<T>::load((const char*)&byte); }
 
-template <class Channels, class Place, class Count> struct histogram;
+// All are arrays.  Others are printed for a call: `before` bytes of captured scalars stand before the bins.
+struct not_fed {
+  static constexpr bool computes = false, hands = false;
+  static constexpr int before = 0;
+};
 
-template <int... K, class Place, class Count> struct histogram<indices<K...>, Place, Count> {
+template <class Channels, class Place, class Count, class Fed = not_fed> struct histogram;
+
+template <int... K, class Place, class Count, class Fed> struct histogram<indices<K...>, Place, Count, Fed> {
   typedef typename Place::value T;
   typedef typename Count::sum S;
   typedef typename Count::out O;
@@ -79,6 +87,16 @@ template <int... K, class Place, class Count> struct histogram<indices<K...>, Pl
     KM_INL S* set(i64 number) const { return (S*)call->workspace + number * slots; }
   };
 
+  // n values from number i on, of a channel or, behind those, the weights: where they lie, or in `room`.
+  template <class V>
+  static KM_INL const char* fetch(const Job& job, int k, i64 i, i64 n, char* room) {
+    if constexpr (Fed::computes) {
+      Fed::fill(job.call, k, i, n, room);
+      return room;
+    } else {
+      return elements_of<V>{job.call, k}.fetch(i, n, room);
+    }
+  }
   // The bin of each of n values.
   static KM_INL void number(const Place& where, const char* from, i64 n, i32* KM_R to) {
     const Place p = where;
@@ -104,7 +122,6 @@ template <int... K, class Place, class Count> struct histogram<indices<K...>, Pl
   }
   static KM_HOT void count_values(const Job& job, int k, i64 begin, i64 end, S* set, u32* small) {
     const Place p = job.place(k);
-    const elements_of<T> from{job.call, k};
     alignas(64) i32 at[placed_at_once];
     alignas(64) char room[placed_at_once * sizeof(T)];
     const i64 step = (job.bins[k].bins + spare + 15) & ~i64(15);
@@ -112,8 +129,7 @@ template <int... K, class Place, class Count> struct histogram<indices<K...>, Pl
     if (few) __builtin_memset(small, 0, (usize)(4 * step) * sizeof(u32));
     for (i64 i = begin; i < end; i += placed_at_once) {
       const i64 n = smaller(placed_at_once, end - i);
-      const char* values = from.fetch(i, n, room);
-      number(p, values, n, at);
+      number(p, fetch<T>(job, k, i, n, room), n, at);
       if (few)
         count_block<4>(at, n, small, step);
       else
@@ -125,13 +141,12 @@ template <int... K, class Place, class Count> struct histogram<indices<K...>, Pl
   }
   // Each byte by its value; what bin that is, is looked up at the end.
   static KM_HOT void count_bytes(const Job& job, int k, i64 begin, i64 end, u32 (*h)[256]) {
-    const elements_of<T> from{job.call, k};
     __builtin_memset(h, 0, byte_tables * sizeof(*h));
     char room[placed_at_once];
-    const bool plain = from.plain();
+    const bool plain = !Fed::computes && elements_of<T>{job.call, k}.plain();
     for (i64 at = begin, n; at < end; at += n) {
       n = plain ? end - at : smaller(placed_at_once, end - at);
-      const char* x = from.fetch(at, n, room);
+      const char* x = fetch<T>(job, k, at, n, room);
       i64 i = 0;
       for (; i + 16 <= n; i += 16) {
         u64 a, b;
@@ -173,14 +188,12 @@ template <int... K, class Place, class Count> struct histogram<indices<K...>, Pl
   template <class Weight>
   static KM_HOT void add_range(const Job& job, i64 begin, i64 end, S* set) {
     const Place p = job.place(0);
-    const elements_of<T> from{job.call, 0};
-    const elements_of<Weight> by{job.call, 1};
     alignas(64) i32 at[placed_at_once];
     alignas(64) char room[placed_at_once * sizeof(T)], other[placed_at_once * sizeof(Weight)];
     for (i64 i = begin; i < end; i += placed_at_once) {
       const i64 n = smaller(placed_at_once, end - i);
-      const char *values = from.fetch(i, n, room), *weights = by.fetch(i, n, other);
-      number(p, values, n, at);
+      const char* weights = fetch<Weight>(job, 1, i, n, other);
+      number(p, fetch<T>(job, 0, i, n, room), n, at);
       for (i64 j = 0; j < n; j++)
         add_to(set[at[j] + spare],
                summand<S>(element<Weight>::load(weights + j * (i64)sizeof(Weight))));
@@ -198,7 +211,10 @@ template <int... K, class Place, class Count> struct histogram<indices<K...>, Pl
     for (i64 b = begin; b < end; b++) {
       S sum = job.set(0)[at + b];
       for (i64 s = 1; s < job.sets; s++) add_to(sum, job.set(s)[at + b]);
-      element<O>::store(job.out(k).data + b * job.out(k).strides[0], total_as<O>::of(sum));
+      if constexpr (Fed::hands)
+        Fed::put(job.call, k, b, total_as<O>::of(sum));
+      else
+        element<O>::store(job.out(k).data + b * job.out(k).strides[0], total_as<O>::of(sum));
     }
   }
   static KM_COLD void collect_all(const Job& job) {
@@ -221,7 +237,7 @@ template <int... K, class Place, class Count> struct histogram<indices<K...>, Pl
   }
 
   static KM_COLD void run(const Call* call) {
-    Job job{call, (const Bins*)call->captures, extent_of(call, 0, call->ndim), 0, 0};
+    Job job{call, (const Bins*)((const char*)call->captures + Fed::before), extent_of(call, 0, call->ndim), 0, 0};
     job.sets = call->flags >> sets_shift & 0xffff;
     job.slots = job.offset(channels);
     clear(job);

@@ -41,17 +41,24 @@ template <class Keys, class Values, class Same, class Pair> struct keyed_feed {
   }
 };
 
-// The last pair of each segment goes to two buffers, at the number of the segment; behind the last
-// element, the number of segments to a third operand.  The step of that one is the room of the buffers.
-template <class Keys, class Same, class Last, class Pair, class Key, class Value, class Count, int At>
+// Takes keys or totals where they are an array: operand K.
+template <class T, int K> struct keyed_buffer {
+  T* data;
+  template <class Call> KM_INL keyed_buffer(const Call& c, i64) : data((T*)c.at(K)) {}
+  KM_INL void operator()(i64 i, const T& value) const { element<T>::store((char*)(data + i), value); }
+};
+
+// The last pair of each segment goes to what takes keys and totals, at the number of the segment; behind
+// the last element, the number of segments to operand At, whose step is the room of both.
+template <class Keys, class Same, class Last, class Pair, class KeysTo, class TotalsTo, class Count, int At>
 struct keyed_sink {
   static constexpr bool contiguous = false;
   Keys keys;
   Same same;
   Last last;
   i64 length, room;
-  Key* key;
-  Value* value;
+  KeysTo key;
+  TotalsTo total;
   Count* count;
   template <class Call>
   KM_INL keyed_sink(const Call& c, i64 unit)
@@ -59,22 +66,22 @@ struct keyed_sink {
         same(c.captures),
         last(c.captures),
         length(c.length),
-        room(c.step(At + 2)),
-        key((Key*)c.at(At)),
-        value((Value*)c.at(At + 1)),
-        count((Count*)c.at(At + 2)) {}
+        room(c.step(At)),
+        key(c, unit),
+        total(c, unit),
+        count((Count*)c.at(At)) {}
   KM_INL void operator()(i64 i, const Pair& x) const {
     const bool is_last = i + 1 == length;
     if (!is_last && same(keys.at(i), keys.at(i + 1))) return;
     const i64 to = (i64)x.heads - 1;
     if (to < room) {
-      element<Key>::store((char*)(key + to), keys.at(i));
-      element<Value>::store((char*)(value + to), last(x.value));
+      key(to, keys.at(i));
+      total(to, last(x.value));
     }
     if (is_last) *count = (Count)x.heads;
   }
   // What is written where there is nothing.
-  template <class Call> static KM_INL void none(const Call& c) { *(Count*)c.at(At + 2) = 0; }
+  template <class Call> static KM_INL void none(const Call& c) { *(Count*)c.at(At) = 0; }
 };
 
 }  // namespace km

@@ -246,9 +246,7 @@ class ProgramTranslator:
         """Return the value of a call of a translated function."""
         return frame.builder.call(function, args)
 
-    def combination(
-        self, frame: Frame, op: Value, type_: Type, result: Type, node: ast.AST
-    ) -> str:
+    def combination(self, frame: Frame, op: Value, type_: Type, result: Type, node: ast.AST) -> str:
         """Translate an operator of two values of a type; return the function's name."""
         raise NotImplementedError
 

@@ -38,6 +38,7 @@ __all__ = ["function_body", "run"]
 def function_body(frame: Frame, node: FunctionNode, name: str) -> None:
     """Translate the whole body of a function; every way through it returns a value."""
     if isinstance(node, ast.Lambda):
+        frame.builder.span = frame.source.span(node.body)
         _return_value(frame, node.body, node.body)
         return
     if isinstance(node, ast.AsyncFunctionDef):

@@ -25,7 +25,7 @@ from kernelmill.dtypes import DType, StructType
 from kernelmill.runtime.memory import is_on_cuda
 
 if TYPE_CHECKING:
-    from kernelmill.algorithms.reductions import Determinism as Level
+    from kernelmill.algorithms.determinism import Determinism as Level
 
 __all__ = ["make_reduce_into", "make_segmented_reduce", "reduce_into", "segmented_reduce"]
 
