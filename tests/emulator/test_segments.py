@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from typing import get_args
+from dataclasses import replace
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 
 import kernelmill as km
+from kernelmill.algorithms import policy
 from kernelmill.algorithms.policy import segment_tree
 from kernelmill.runtime.emulator.sanitizer import sanitized
 from kernelmill.runtime.emulator.schedule import Order, Schedule, scheduled
@@ -79,14 +81,22 @@ def lengths_of(kind: str) -> np.ndarray:
 EVEN = ("ones", "mostly empty", "short", "warps", "long", "some late")
 
 
+def last(a: Any, b: Any) -> Any:
+    """Return the second: an operator that does not commute."""
+    return a * 0 + b
+
+
 @pytest.mark.parametrize("kind", EVEN)
 def test_even_lengths(kind: str) -> None:
-    offsets = np.concatenate([[0], np.cumsum(lengths_of(kind))])
+    lengths = lengths_of(kind)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
     x = np.random.default_rng(5).integers(-99, 99, offsets[-1])
     with km.Device("emulator"), sanitized():
         found = km.segmented_reduce(x, offsets, km.add, init=3)
+        ended = km.segmented_reduce(x, offsets, last, init=3)
     sums = np.concatenate([[0], np.cumsum(x)])
     assert np.array_equal(found, sums[offsets[1:]] - sums[offsets[:-1]] + 3)
+    assert np.array_equal(ended, np.where(lengths > 0, x[np.maximum(offsets[1:] - 1, 0)], 3))
 
 
 def test_even_lengths_of_other_layouts() -> None:
@@ -99,3 +109,22 @@ def test_even_lengths_of_other_layouts() -> None:
         found = km.segmented_reduce(apart, offsets), km.segmented_reduce(odd, offsets)
     assert np.array_equal(found[0], np.add.reduceat(apart, offsets[:-1]))
     assert np.array_equal(found[1], np.add.reduceat(odd.astype("f4"), offsets[:-1]).astype("f2"))
+
+
+MANY = {
+    "short and long": [2] * 3000 + [9000] + [1, 0, 3] * 1000 + [300] * 20 + [20_000] + [64] * 100,
+    "of one element": [1] * 20_000,
+    "none, then one that is open for long": [0] * 3000 + [9000] + [0] * 500 + [0, 1] * 4500,
+}
+
+
+@pytest.mark.parametrize("kind", MANY)
+def test_tiles_of_many_segments(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policy, "_EVENLY", replace(policy.segments_evenly(), most=0))
+    offsets = np.concatenate([[0], np.cumsum(MANY[kind])])
+    x = np.random.default_rng(5).integers(-99, 99, offsets[-1]).astype(np.float32)
+    sums = np.concatenate([[0], np.cumsum(x, dtype=np.float64)])
+    for used in (offsets, offsets[700:-700]):  # elements before and behind all segments
+        with km.Device("emulator"), sanitized():
+            found = km.segmented_reduce(x, used, km.add, init=3)
+        assert np.array_equal(found, sums[used[1:]] - sums[used[:-1]] + 3)
