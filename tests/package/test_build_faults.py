@@ -13,6 +13,7 @@ import time
 import pytest
 
 import kernel_projects as kp
+from kernelmill.cache.lock import hold
 from kernelmill.errors import (
     ArgumentError,
     CompileError,
@@ -157,6 +158,22 @@ def test_an_interrupted_build_leaves_nothing_half(root, number):
     )
     made(root)
     assert leftovers(root) == [CPU]
+
+
+def test_who_waits_for_another_build_can_be_interrupted(root):
+    locks = root / "build/.kernelmill/locks"
+    locks.mkdir(parents=True)
+    with hold(locks / f"{CPU}.lock", 1) as held:
+        assert held
+        command = [sys.executable, "-m", "kernelmill", "build"]
+        process = subprocess.Popen(command, cwd=root, stderr=subprocess.PIPE, text=True)
+        time.sleep(3)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=20)
+    assert process.returncode == 1
+    assert said.endswith("error: interrupted\n")
+    assert leftovers(root) == []
 
 
 def wait_for(condition):
