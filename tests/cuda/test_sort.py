@@ -174,6 +174,81 @@ def test_streams_beside_each_other(torch):
         assert torch.equal(found, x.sort().values)
 
 
+@pytest.mark.parametrize("name", TYPES)
+def test_the_first_of_an_order(torch, name):
+    for size in (1, 1000, 40_000, (1 << 20) + 3):
+        x = sample(torch, name, size)
+        for largest in (True, False):
+            wanted = order(torch, x, descending=largest)
+            for k in (1, 100, 1024, 3000):
+                if k <= size:
+                    values, places = km.topk(x, k, largest)
+                    assert torch.equal(places, wanted[:k])
+                    assert same(torch, values, x[wanted[:k]])
+
+
+def test_the_first_of_rows(torch):
+    for shape in ((300, 5000), (3, 100_000)):
+        x = torch.rand(shape, device="cuda")
+        values, places = km.batched_topk(x, 7)
+        wanted = x.topk(7)
+        assert torch.equal(values, wanted.values)
+        assert torch.equal(places, wanted.indices)
+        assert torch.equal(km.topk(x, 2, axis=0)[0], x.topk(2, dim=0).values)
+
+
+def test_limits_that_chance_or_the_data_spoil(torch):
+    size = 1 << 20
+    for x in (torch.zeros(size, device="cuda"), torch.arange(size, device="cuda").float()):
+        for largest in (True, False):
+            places = km.topk(x, 50, largest)[1]
+            wanted = x.sort(descending=largest, stable=True).indices[:50]
+            assert torch.equal(places, wanted)
+
+
+def test_later_calls_take_the_short_way(torch):
+    for size in (3000, 200_001):
+        x, out = torch.rand(size, device="cuda"), torch.empty(size, device="cuda")
+        places, values = torch.empty(size, device="cuda", dtype=torch.int64), x.clone()
+        for _ in range(3):
+            x.uniform_()
+            wanted = x.sort(stable=True)
+            assert km.sort(x, out=out) is out
+            assert torch.equal(out, wanted.values)
+            assert torch.equal(km.sort(x), wanted.values)
+            assert km.argsort(x, out=places) is places
+            assert torch.equal(places, wanted.indices)
+            keys, moved = km.sort_by_key(x, values)
+            assert torch.equal(keys, wanted.values)
+            assert torch.equal(moved, values[wanted.indices])
+            assert torch.equal(km.topk(x, 9)[0], x.topk(9).values)
+            over = x.clone()
+            km.sort(over, out=over)
+            assert torch.equal(over, wanted.values)
+            room = torch.zeros(size + 1, device="cuda")
+            room[:-1] = x
+            km.sort(room[:-1], out=room[1:])
+            assert torch.equal(room[1:], wanted.values)
+            odd = torch.rand(2 * size, device="cuda")[::2]
+            assert torch.equal(km.sort(odd), odd.sort().values)
+        plan = km.sort.plan(x)
+        assert torch.equal(plan(x), x.sort().values)
+        with torch.cuda.stream(torch.cuda.Stream()):
+            torch.cuda.current_stream().synchronize()
+            assert torch.equal(plan(x, out=out), x.sort().values)
+
+
+@pytest.mark.slow
+def test_eight_billion_keys(torch):
+    x = torch.randint(0, 256, (1 << 33,), dtype=torch.uint8, device="cuda")
+    counts = sum(p.bincount(minlength=256) for p in x.split(1 << 30))
+    km.sort(x, out=x)
+    begin = 0
+    for value, count in enumerate(counts.tolist()):
+        assert bool((x[begin : begin + count] == value).all())
+        begin += count
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [(1 << 31) - 1, (1 << 31) + 1])
 def test_more_than_32_bits_count(torch, size):

@@ -11,7 +11,7 @@ import pytest
 
 import devices
 import kernelmill as km
-from kernelmill.algorithms import policy
+from kernelmill.algorithms import policy, series
 from kernelmill.algorithms.policy import RadixTile, RanksPolicy
 from kernelmill.runtime.emulator import Schedule, sanitized, scheduled
 from sorted_order import order
@@ -124,6 +124,24 @@ def test_the_sanitizer_finds_nothing(small_tiles, schedule):
     with sanitized(), scheduled(schedule):
         assert same(km.sort(x), x[order(x)])
         assert same(km.argsort(x[:200]), order(x[:200]))
+
+
+@pytest.mark.parametrize("launches", [1, 2, 4])
+def test_a_sort_that_is_interrupted_spoils_no_later_one(small_tiles, monkeypatch, launches):
+    x, real, done = sample("f4", 1500), series.execute, []
+
+    def execute(bound: Any) -> Any:
+        done.append(bound)
+        if len(done) == launches:
+            raise KeyboardInterrupt
+        return real(bound)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(series, "execute", execute)
+        km.sort(x)
+    assert len(done) == launches
+    assert same(km.sort(x), x[order(x)])
+    assert same(km.argsort(x), order(x))
 
 
 @pytest.mark.slow

@@ -33,8 +33,10 @@ __all__ = [
     "ScanTree",
     "SearchPolicy",
     "SegmentTree",
+    "SegmentedRows",
     "TopkPolicy",
     "chip_of",
+    "exact_tree",
     "histogram_policy",
     "own_rows_file",
     "radix_count",
@@ -48,6 +50,7 @@ __all__ = [
     "scan_tree",
     "search_policy",
     "segment_tree",
+    "segmented_rows",
     "segments_evenly",
     "select_ring",
     "select_tile",
@@ -61,6 +64,8 @@ Chip: TypeAlias = Literal["bulk", "plain"]
 OpClass: TypeAlias = Literal["light", "any"]
 
 _WARP: Final = 32
+# Bytes of the largest values of which every order of combination may give the same bits.
+_EXACT_LARGEST: Final = 8
 _STAGE_UNIT: Final = 128
 # Shared memory of a block that stages may take; what roles hand over takes some of the 227 KiB.
 _STAGES_ROOM: Final = 216 << 10
@@ -121,6 +126,16 @@ SCAN_TREES: Final = (
 def scan_tree(value_bytes: int) -> ScanTree:
     """Return the tile of a scan of values of so many bytes."""
     return next(t for t in SCAN_TREES if value_bytes <= t.largest)
+
+
+def exact_tree(tree: ScanTree) -> ScanTree:
+    """Return the same tile with longer runs, where every order of combination gives the same bits.
+
+    Rows cost shuffles.
+    """
+    if tree.largest > _EXACT_LARGEST:
+        return tree
+    return replace(tree, run=2 * tree.run, rows=tree.rows // 2)
 
 
 def records_bytes(value_bytes: int, tiles: int, units: int = 1) -> tuple[int, bool]:
@@ -464,13 +479,15 @@ _ANY: Final = 1 << 62
 _RADIX_TILES: Final[dict[Chip, tuple[RadixTile, ...]]] = {
     "bulk": (
         RadixTile(8, 8, 1 << 17, 8, 8),
-        RadixTile(8, 8, 1 << 22, 16, 8),
-        RadixTile(2, 0, _ANY, 16, 28, 4, 4, 100),
-        RadixTile(4, 0, _ANY, 16, 28, 1, 4, 100),
-        RadixTile(4, 4, _ANY, 16, 20, 1),
+        RadixTile(8, 8, 1 << 19, 8, 8, 8),
+        RadixTile(8, 8, 1 << 21, 16, 8, 8),
+        RadixTile(8, 8, 1 << 23, 16, 10),
+        RadixTile(2, 0, _ANY, 16, 28, 2, 4, 100),
+        RadixTile(4, 0, _ANY, 16, 28, 1, 4),
+        RadixTile(4, 4, _ANY, 16, 22, 1),
         RadixTile(4, 8, _ANY, 16, 14, 2),
         RadixTile(8, 0, _ANY, 16, 20, 4, 0, 500),
-        RadixTile(8, 4, _ANY, 16, 12, 2),
+        RadixTile(8, 4, _ANY, 16, 14, 2),
         RadixTile(8, 8, _ANY, 16, 10, 2),
     ),
     # 48 KiB of shared memory with what counts take.
@@ -544,6 +561,33 @@ def radix_count(chip: Chip, passes: int) -> int:
     """Return how many copies of the counts of so many digits a block has: a power of 2."""
     most = min(_RADIX_COPIES, _RADIX_COUNTS[chip] // (1024 * passes))
     return 1 << (most.bit_length() - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentedRows:
+    """How segments are sorted by digits: see `device/segmented_sort.cuh`.
+
+    Those that a warp does not sort are sorted by a block of `rows`, the first that fits; those of
+    `long` elements and more, as arrays.
+    """
+
+    rows: tuple[RadixTile, ...]
+    long: int = 1 << 19
+
+    def tile(self, keys: int, payload: int) -> RadixTile:
+        """Return the tile of a block for keys and payloads of so many bytes."""
+        return next(t for t in self.rows if _serves(t, keys, payload, 0))
+
+
+_SEGMENTED_ROWS: Final[dict[Chip, SegmentedRows]] = {
+    "bulk": SegmentedRows((RadixTile(4, 8, _ANY, 16, 8), RadixTile(8, 8, _ANY, 16, 8))),
+    "plain": SegmentedRows((RadixTile(8, 8, _ANY, 16, 4),)),
+}
+
+
+def segmented_rows(chip: Chip) -> SegmentedRows:
+    """Return how segments are sorted by digits on a chip."""
+    return _SEGMENTED_ROWS[chip]
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from kernelmill.algorithms.costs import Cost
 from kernelmill.algorithms.merges_segments import bind_merge_segments
 from kernelmill.algorithms.moves import moved
 from kernelmill.algorithms.plan import Bound, Plan, build, execute
+from kernelmill.algorithms.segmented_cuda import bind_radix_segments, has_digits
 from kernelmill.algorithms.sort_call import (
     SortRequest,
     check_order,
@@ -143,7 +144,8 @@ def _prepare(request: _Request, inputs: tuple[Any, ...], out: Any) -> Bound:
         name: Literal["sort", "sort_by_key"] = "sort_by_key" if values else "sort"
         asked = SortRequest(name, request.comparator, request.descending)
         work = HostSort(asked, x, tuple(values), tuple(outputs), 0, compare, backend)
-        bound = replace(bind_merge_segments(work, offsets), result=result)
+        bind = bind_radix_segments if has_digits(work) else bind_merge_segments
+        bound = replace(bind(work, offsets), result=result)
         if call.returns:
             return replace(bound, finish=partial(returned, bound.finish, call))
         return bound

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 from kernelmill import events
-from kernelmill.algorithms.plan import Bound, Plan, execute
+from kernelmill.algorithms.plan import Plan, execute
+from kernelmill.algorithms.series import SeriesPlan, run_series
 from kernelmill.algorithms.sort_call import Algorithm, SortRequest, prepare_sort
 from kernelmill.algorithms.sort_host import radix_kernel, radix_of_row
 from kernelmill.algorithms.sort_numbers import (
@@ -87,7 +88,7 @@ def sort(
     ArgumentError
         Options that contradict each other; bits beyond those of an element.
     NotImplementedHere
-        A comparator, "merge" or complex128 for arrays of a GPU, in this version.
+        Elements of more than 256 bytes are compared, for arrays of a GPU.
     OperatorError, DeviceError, CompileError
         As `km.transform`.
 
@@ -109,7 +110,7 @@ def sort(
             return done
     request = SortRequest("sort", *options)
     if key is None:
-        return execute(prepare_sort(request, (x,), out))
+        return _run(request, (x,), out)
     _one_order(key, comparator)
     room = None if out is None else (transform(x, key), out)
     return _by_key(transform(x, key), (x,), request, room)[1]
@@ -166,7 +167,7 @@ def argsort(
     if key is not None:
         _one_order(key, comparator)
         x = transform(x, key)
-    return execute(prepare_sort(SortRequest("argsort", *options), (x,), out))
+    return _run(SortRequest("argsort", *options), (x,), out)
 
 
 def sort_by_key(
@@ -250,6 +251,14 @@ def _one_order(key: Any, comparator: Any) -> None:
         )
 
 
+def _run(request: SortRequest, inputs: tuple[Any, ...], out: Any) -> Any:
+    prepare = partial(prepare_sort, request)
+    if request.comparator is not None:  # what it captured is read at each call
+        return execute(prepare(inputs, out))
+    parts = (request.name, request.descending, request.bits, request.algorithm, request.axis)
+    return run_series((_run, *parts), prepare, inputs, out)
+
+
 def _by_key(keys: Any, values: tuple[Any, ...], request: SortRequest, out: Any) -> tuple[Any, ...]:
     asked = SortRequest(
         "sort_by_key",
@@ -260,7 +269,7 @@ def _by_key(keys: Any, values: tuple[Any, ...], request: SortRequest, out: Any) 
         request.algorithm,
         request.axis,
     )
-    made: tuple[Any, ...] = execute(prepare_sort(asked, (keys, *values), out))
+    made: tuple[Any, ...] = _run(asked, (keys, *values), out)
     return made
 
 
@@ -366,9 +375,13 @@ def _quick_by_key(keys: Any, values: Any, *, descending: bool) -> Any:
 # ----------------------------------------------------------------------------- plans
 
 
-def _plan(request: SortRequest, bound: Bound) -> Plan:
-    """Make the plan of a bound call."""
-    return Plan(bound, partial(prepare_sort, request), fixed=None)
+def _plan(request: SortRequest, inputs: tuple[Any, ...], out: Any) -> Plan:
+    """Make the plan of a call."""
+    prepare = partial(prepare_sort, request)
+    bound = prepare(inputs, out)
+    if request.comparator is not None:
+        return Plan(bound, prepare, fixed=None)
+    return SeriesPlan(bound, prepare, inputs)
 
 
 def _planner(name: Literal["sort", "argsort"]) -> Callable[..., Plan]:
@@ -392,7 +405,7 @@ def _planner(name: Literal["sort", "argsort"]) -> Callable[..., Plan]:
         array([1., 2., 3.])
         """
         request = SortRequest(name, comparator, descending, stable, bits, algorithm, axis)
-        return _plan(request, prepare_sort(request, (x,), out))
+        return _plan(request, (x,), out)
 
     return plan
 
@@ -412,7 +425,7 @@ def _by_key_planner(
     """Prepare a sort_by_key for arrays like these; called with the keys, then the values."""
     several = values if type(values) is tuple else (values,)
     request = SortRequest("sort_by_key", comparator, descending, stable, bits, algorithm, axis)
-    return _plan(request, prepare_sort(request, (keys, *several), out))
+    return _plan(request, (keys, *several), out)
 
 
 sort.plan = _planner("sort")  # type: ignore[attr-defined]  # `km.sort.plan` is the public name

@@ -12,8 +12,8 @@ from math import gcd
 from typing import TYPE_CHECKING, Any, Final
 
 from kernelmill.algorithms.arguments import Argument
-from kernelmill.algorithms.plan import Bound, execute
 from kernelmill.algorithms.policy import chip_of, radix_ranks, radix_row
+from kernelmill.algorithms.series import bound_steps
 from kernelmill.algorithms.sort_cuda_passes import (
     NARROW,
     Arrays,
@@ -45,6 +45,7 @@ from kernelmill.runtime.backend import Grid
 from kernelmill.runtime.memory import may_overlap
 
 if TYPE_CHECKING:
+    from kernelmill.algorithms.plan import Bound
     from kernelmill.algorithms.policy import Chip, RadixTile, RanksPolicy
     from kernelmill.algorithms.sort_host import HostSort
     from kernelmill.runtime.backend import Backend
@@ -76,19 +77,6 @@ def bind_cuda_sort(work: HostSort) -> Bound:
     call = _RadixCall(work, chip_of(work.backend.arch), order=order)
     call.bind()
     return bound_steps(call.steps)
-
-
-def bound_steps(steps: list[Bound]) -> Bound:
-    """Return the first launch of several, which the others follow."""
-    first, *others = steps
-    return replace(first, finish=partial(_launched, tuple(others)))
-
-
-def _launched(steps: tuple[Bound, ...], result: Any) -> Any:
-    """Launch what follows the first kernel, on the same stream."""
-    for bound in steps:
-        execute(bound)
-    return result
 
 
 def _check(work: HostSort) -> None:

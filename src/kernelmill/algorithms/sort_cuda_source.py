@@ -13,15 +13,18 @@ from kernelmill.compiler.cpp_types import type_spelling
 from kernelmill.runtime.backend import KernelSource
 
 if TYPE_CHECKING:
-    from kernelmill.algorithms.policy import RadixTile
+    from kernelmill.algorithms.policy import RadixTile, TopkPolicy
     from kernelmill.dtypes import DType
 
 __all__ = [
     "COUNT_THREADS",
     "RANKED",
+    "SEGMENTS_LISTED",
+    "SEGMENTS_WARPS",
     "TAKEN",
     "TAKE_THREADS",
     "RadixOrder",
+    "below_source",
     "count_room",
     "count_source",
     "pass_room",
@@ -30,7 +33,10 @@ __all__ = [
     "ranks_source",
     "rows_room",
     "rows_source",
+    "segments_source",
     "take_source",
+    "topk_source",
+    "warps_room",
     "work_bytes",
 ]
 
@@ -38,6 +44,8 @@ __all__ = [
 COUNT_THREADS: Final = 1024
 TAKE_THREADS: Final = 256
 TAKEN: Final = 1024  # elements of a block
+SEGMENTS_LISTED: Final = 256
+SEGMENTS_WARPS: Final = 128
 RANKED: Final = 32  # likewise, of device/radix_ranks.cuh
 _DIGITS: Final = 256
 _COUNT: Final = 4
@@ -126,7 +134,7 @@ class _Kernel:
             f"typedef {self.run} Run;\n{check}"
             f"KM_EXPORT void __launch_bounds__({self.bounds})\n"
             f"km_kernel(const __grid_constant__ km::RadixCall<{self.operands}> call) {{\n"
-            "  Run::run(call);\n}\n"
+            "  km::take_turn();\n  Run::run(call);\n}\n"
         )
         return KernelSource(self.name, text_of(self.name, [self.template], [], rest), self.tile)
 
@@ -164,6 +172,56 @@ def ranks_source(order: RadixOrder, payload: int, warps: int) -> KernelSource:
     run = f"km::radix_ranks<{order.text}, {_payload(payload)}, {warps}>"
     name = f"radix ranks ({order}, {payload} bytes beside)"
     return _Kernel(name, "radix_ranks.cuh", run, 4, str(32 * warps), RANKED).source()
+
+
+def _topk_block(order: RadixOrder, place: int, policy: TopkPolicy) -> str:
+    numbers = f"{policy.threads}, {policy.capacity}"
+    return f"km::topk_block<{order.text}, km::u{8 * place}, {numbers}>"
+
+
+def topk_source(
+    part: str, order: RadixOrder, place: int, policy: TopkPolicy, operands: int
+) -> KernelSource:
+    """Return the text of a launch of a topk whose blocks hold elements: "limit" or "first"."""
+    block = _topk_block(order, place, policy)
+    check = (
+        f'static_assert({block}::room == {policy.capacity * (order.type.itemsize + place)}, "");\n'
+    )
+    kernel = _Kernel(f"topk {part} ({order})", "topk.cuh", f"km::topk_{part}<{block}>", operands,
+                     str(policy.threads), policy.capacity)  # fmt: skip
+    return kernel.source(check)
+
+
+def below_source(order: RadixOrder, place: int, policy: TopkPolicy) -> KernelSource:
+    """Return the text that finds what is below the limits of rows."""
+    run = f"km::topk_below<{_topk_block(order, place, policy)}>"
+    return _Kernel(f"topk below ({order})", "topk.cuh", run, 2, "512", 512).source()
+
+
+def warps_room(keys: int) -> int:
+    """Return the shared memory of a block whose warps sort a segment each."""
+    return SEGMENTS_WARPS // 32 * 512 * (2 * keys + 2)
+
+
+def segments_source(
+    part: str, order: RadixOrder, payload: int, offset: DType, tile: RadixTile
+) -> KernelSource:
+    """Return the text of a launch of a sort of segments: "listed", "of_warps" or "of_blocks"."""
+    spelled = type_spelling(offset, qualified=True)
+    last, threads = {
+        "listed": (f", {tile.elements}", SEGMENTS_LISTED),
+        "of_warps": ("", SEGMENTS_WARPS),
+        "of_blocks": (f",\n    {_tile(tile)}", tile.threads),
+    }[part]
+    run = f"km::segments_{part}<{order.text}, {_payload(payload)}, {spelled}{last}>"
+    name = f"segments {part} ({order}, {payload} bytes beside)"
+    rooms = {
+        "of_warps": warps_room(order.type.itemsize),
+        "of_blocks": rows_room(tile, order.type.itemsize, payload),
+    }
+    check = _checked(rooms[part]) if part in rooms else ""
+    kernel = _Kernel(name, "segmented_sort.cuh", run, 8, str(threads), tile.elements)
+    return kernel.source(check)
 
 
 def take_source(itemsize: int, word: int, place: int) -> KernelSource:

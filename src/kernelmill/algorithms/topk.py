@@ -1,6 +1,7 @@
 """`topk`, `batched_topk` and `nth_element`: the first elements of an order without all of it.
 
-The loops are in `host/topk.hpp`; where many elements are asked for, all are sorted.
+The loops are in `host/topk.hpp`, launches on a device in `topk_cuda.py`; where many elements are
+asked for, all are sorted.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ import numpy as np
 from kernelmill.algorithms.arguments import arguments_of, backend_of, moved_outputs
 from kernelmill.algorithms.costs import Cost
 from kernelmill.algorithms.moves import moved
-from kernelmill.algorithms.plan import Bound, Plan, Scope, build, execute
+from kernelmill.algorithms.plan import Bound, Plan, Scope, build
+from kernelmill.algorithms.series import SeriesPlan, run_series
 from kernelmill.algorithms.sort import argsort, sort
-from kernelmill.algorithms.sort_call import axis_of, check_order, element_of
+from kernelmill.algorithms.sort_call import axis_of, check_order, element_of, returned
 from kernelmill.algorithms.sort_host import apart, flat_strides, raw, room_of, rows_of
 from kernelmill.algorithms.sort_numbers import PARTITIONED
 from kernelmill.algorithms.source import assemble
+from kernelmill.algorithms.topk_cuda import Asked, bind_cuda_topk
 from kernelmill.compiler.cpp_types import type_spelling
 from kernelmill.dtypes import int64
 from kernelmill.errors import ArgumentError, ShapeError
@@ -85,8 +88,6 @@ def topk(
         `k` is negative or larger than the axis is long.
     DTypeError, ShapeError, DeviceError, CompileError
         As `km.sort`.
-    NotImplementedHere
-        Arrays of a GPU, in this version.
 
     Examples
     --------
@@ -97,7 +98,7 @@ def topk(
     (array([1.]), array([2]))
     """
     del sorted
-    return execute(_prepare(_Request("topk", operator.index(k), largest, axis), (x,), out))
+    return _run(_Request("topk", operator.index(k), largest, axis), x, out)
 
 
 def batched_topk(
@@ -124,7 +125,7 @@ def batched_topk(
 
     Raises
     ------
-    ArgumentError, DTypeError, ShapeError, DeviceError, CompileError, NotImplementedHere
+    ArgumentError, DTypeError, ShapeError, DeviceError, CompileError
         As `km.topk`.
 
     Examples
@@ -138,7 +139,7 @@ def batched_topk(
     shape = tuple(getattr(x, "shape", ()))
     if len(shape) < 2:  # noqa: PLR2004 - rows of a batch
         raise ShapeError(f"`x` has shape {shape}; expected: rows, two dimensions or more")
-    return execute(_prepare(_Request("batched_topk", operator.index(k), largest, -1), (x,), out))
+    return _run(_Request("batched_topk", operator.index(k), largest, -1), x, out)
 
 
 def nth_element(
@@ -189,7 +190,7 @@ def nth_element(
         raise ArgumentError(f"`n` is {place}; `x` has {shape[0]} elements")
     if given is None or given.view.place is not None or given.view.dtype.name not in PARTITIONED:
         return sort(x, comparator=comparator, descending=descending, out=out)
-    backend = backend_of([given], "topk")
+    backend = backend_of([given], "sort")
     if backend.target != "host":
         return sort(x, descending=descending, out=out)
     (output,), result = moved_outputs(out, (element_of(given),), shape, [given])
@@ -213,11 +214,15 @@ class _Request:
     axis: int
 
 
+def _run(request: _Request, x: Any, out: Any) -> Any:
+    return run_series((_run, request), partial(_prepare, request), (x,), out)
+
+
 def _prepare(request: _Request, inputs: tuple[Any, ...], out: Any) -> Bound:
     """Check the arguments of a call and bind them to a kernel."""
     call = moved(inputs, out, "x")
     (x,) = arguments_of(call.inputs, "x")
-    backend = backend_of([x], "topk")
+    backend = backend_of([x], "sort")
     axis = axis_of(x.view.shape, request.axis, "x")
     type_ = element_of(x)
     check_order(type_, "x")
@@ -226,6 +231,12 @@ def _prepare(request: _Request, inputs: tuple[Any, ...], out: Any) -> Bound:
         raise ArgumentError(f"`k` is {request.k}; the limits are 0 and {length}, the length of `x`")
     shape = (*x.view.shape[:axis], request.k, *x.view.shape[axis + 1 :])
     outputs, result = moved_outputs(call.out, (type_, int64), shape, [x])
+    if backend.target != "host":
+        asked = Asked(x, tuple(outputs), axis, request.k, request.largest, backend)
+        bound = replace(bind_cuda_topk(asked), result=result)
+        if call.returns:
+            return replace(bound, finish=partial(returned, bound.finish, call))
+        return bound
     work = _Work(request, call.inputs[0], x, tuple(outputs), axis, backend)
     return replace(work.bind(), result=result)
 
@@ -330,7 +341,8 @@ def _planner(
     """
     del sorted
     request = _Request("topk", operator.index(k), largest, axis)
-    return Plan(_prepare(request, (x,), out), partial(_prepare, request), fixed=None)
+    prepare = partial(_prepare, request)
+    return SeriesPlan(prepare((x,), out), prepare, (x,))
 
 
 topk.plan = _planner  # type: ignore[attr-defined]  # `km.topk.plan` is the public name

@@ -66,6 +66,11 @@ KM_INL u32 bits_plus_zero(u32 bits) {
   asm("{ .reg .f32 v; mov.b32 v, %0; add.rn.f32 v, v, 0f00000000; mov.b32 %0, v; }" : "+r"(bits));
   return bits;
 }
+KM_INL u16 half_bits_plus_zero(u16 bits) {
+  asm("{ .reg .f16 v, z; .reg .b16 n; mov.b16 v, %0; mov.b16 n, 0; mov.b16 z, n; add.rn.f16 v, v, z; mov.b16 %0, v; }"
+      : "+h"(bits));
+  return bits;
+}
 KM_INL u16 bf16_bits_of(f32 value) {
 #if __CUDA_ARCH__ >= 800
   u16 bits;

@@ -221,12 +221,15 @@ struct radix_rows {
   static KM_INL void run(const Call& c) {
     extern __shared__ __align__(16) char radix_memory[];
     __shared__ u32 sums[radix_digits / warp_size];
-    u32* counts = (u32*)radix_memory;
+    sort(c, (i64)blockIdx.x * c.shape[1], (int)c.shape[1], 0, radix_memory, sums);
+  }
+  // The elements from number `row` on, of which the first has number `origin`, where numbers are the payload.
+  template <class Call>
+  static KM_INL void sort(const Call& c, i64 row, int length, i64 origin, char* memory, u32* sums) {
+    u32* counts = (u32*)memory;
     Payload* held = (Payload*)(counts + Tile::warps * radix_digits);
     U* keys = (U*)(pays ? (char*)(held + Tile::elements) : (char*)held);
     const int lane = (int)lane_id(), warp = (int)threadIdx.x / warp_size, first = warp * Tile::part + lane;
-    const int length = (int)c.shape[1];
-    const i64 row = (i64)blockIdx.x * length;
     u32* mine = counts + warp * radix_digits;
     U key[Tile::items];
     Payload payload[Tile::items];
@@ -234,7 +237,7 @@ struct radix_rows {
       const int at = first + i * warp_size;
       key[i] = at < length ? ((const U*)c.data[0])[row + at] : (U)0;
       if constexpr (pays)
-        payload[i] = (c.flags & payload_is_place) ? (Payload)at : at < length ? ((const Payload*)c.data[1])[row + at] : (Payload)0;
+        payload[i] = (c.flags & payload_is_place) ? (Payload)(origin + at) : at < length ? ((const Payload*)c.data[1])[row + at] : (Payload)0;
     }
     _Pragma("unroll 1") for (int p = 0; p < Order::passes; p++) {
       const int shift = Order::shift(p);

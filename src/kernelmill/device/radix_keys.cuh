@@ -20,9 +20,15 @@ template <class U, U Infinity> KM_INL U order_of_float(U bits) {
   if constexpr (sizeof(U) == 4) {
     const u32 one = bits_plus_zero(bits);
     return one ^ ((u32)((i32)one >> 31) | top);
+  } else if constexpr (sizeof(U) == 8) {
+    const f64 one = bit_cast<f64>(bits) + 0.0;
+    const u64 number = bit_cast<u64>(one) ^ ((u64)((i64)bit_cast<u64>(one) >> 63) | top);
+    return one != one ? ~(u64)0 : number;
+  } else if constexpr (Infinity == 0x7f80) {
+    return (U)(order_of_float<u32, 0x7f800000u>((u32)bits << 16) >> 16);
   } else {
-    const U number = (bits & top) ? (U)((U)~bits + (bits == top)) : (U)(bits | top);
-    return (U)(bits & (U)(top - 1)) > Infinity ? (U)~(U)0 : number;
+    const u32 one = half_bits_plus_zero(bits);
+    return (U)(one ^ (one >> 15 ? 0xffffu : 0x8000u));
   }
 }
 
@@ -94,6 +100,15 @@ struct radix_order {
   static KM_INL u32 digit(U bits, int shift, u32 mask) {
     if constexpr (key_order<T>::turns) return ((u32)(bits >> shift) ^ (u32)(of(0) >> shift)) & mask;
     else return (u32)(of(bits) >> shift) & mask;
+  }
+  // The same by other instructions, so that the compiler of NVRTC 13.0 keeps no digits of many keys for later.
+  static KM_INL u32 digit_apart(U bits, int shift, u32 mask) {
+    if constexpr (sizeof(U) == 8 && First % 8 == 0 && key_order<T>::turns) {
+      const u32 half = shift < 32 ? (u32)bits : (u32)(bits >> 32);
+      return (half >> (shift & 31) ^ (u32)(of(0) >> shift)) & mask;
+    } else {
+      return digit(bits, shift, mask);
+    }
   }
   // Bits that no element has a greater digit than in this pass, to fill up a tile with.
   static KM_INL U filling(int pass) {

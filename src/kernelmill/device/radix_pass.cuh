@@ -159,7 +159,7 @@ struct radix_pass {
     U key[items];
     Payload payload[items];
     read(c, low, held, key);
-    KM_UNROLL_ALL for (int i = 0; i < items; i++) add_shared(mine + Order::digit(key[i], shift, mask), 1u);
+    KM_UNROLL_ALL for (int i = 0; i < items; i++) add_shared(mine + Order::digit_apart(key[i], shift, mask), 1u);
     if constexpr (pays) read_payload(c, low, held, payload);
     clear_next(work, pass, tile);
     block_barrier();

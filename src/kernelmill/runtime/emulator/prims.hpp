@@ -58,6 +58,10 @@ KM_INL u32 bits_plus_zero(u32 bits) {
   const u32 size = bits & 0x7fffffffu;
   return size > 0x7f800000u ? 0x7fffffffu : size ? bits : 0u;
 }
+KM_INL u16 half_bits_plus_zero(u16 bits) {
+  const u32 size = bits & 0x7fffu;
+  return (u16)(size > 0x7c00u ? 0x7fffu : size ? bits : 0u);
+}
 
 // ---- where a thread is, barriers, votes -----------------------------------------------------------------------------
 

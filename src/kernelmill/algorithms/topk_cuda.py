@@ -1,0 +1,171 @@
+"""`topk` on a device: the launches of `device/topk.cuh`, or a sort where much is asked for.
+
+What a call is, is in `topk.py`; the numbers that tune are in `policy.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from math import ceil, sqrt
+from typing import TYPE_CHECKING, Final
+
+from kernelmill.algorithms.arguments import Argument
+from kernelmill.algorithms.merges_sort import bind_merge_sort
+from kernelmill.algorithms.policy import chip_of, topk_policy
+from kernelmill.algorithms.sort_call import SortRequest
+from kernelmill.algorithms.sort_cuda import (
+    Call,
+    absent,
+    bind_cuda_sort,
+    bound_steps,
+    copied,
+    taken,
+)
+from kernelmill.algorithms.sort_cuda_passes import NARROW, as_rows, built_for, new, step
+from kernelmill.algorithms.sort_cuda_source import RadixOrder, below_source, topk_source
+from kernelmill.algorithms.sort_host import HostSort
+from kernelmill.dtypes import DType, int64, uint8
+from kernelmill.runtime.backend import Grid
+
+if TYPE_CHECKING:
+    from kernelmill.algorithms.plan import Bound
+    from kernelmill.algorithms.policy import TopkPolicy
+    from kernelmill.dtypes import StructType
+    from kernelmill.runtime.backend import Backend
+    from kernelmill.runtime.memory import View
+
+__all__ = ["Asked", "bind_cuda_topk"]
+
+# As device/topk.cuh has them.
+_ROW: Final = 24
+_BELOW_THREADS: Final = 512
+_BELOW: Final = 64  # bytes that a thread asks for at a time
+_LARGEST_KEY: Final = 8
+_BITS: Final = 8
+# The limit leaves more than are asked for but for one call in some millions: so many of a sample
+# more than are expected there, and so many times their spread; and keeps place for several times
+# what is expected below it.
+_MORE: Final = 4
+_SPREADS: Final = 4
+_ROOM: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A topk whose arguments are checked: `outputs` are values and places."""
+
+    x: Argument
+    outputs: tuple[Argument, ...]
+    axis: int
+    k: int
+    largest: bool
+    backend: Backend
+
+
+def bind_cuda_topk(asked: Asked) -> Bound:
+    """Bind a topk to its launches: the first one, and what follows it."""
+    chip = chip_of(asked.backend.arch)
+    policy = topk_policy(chip)
+    request = SortRequest("argsort", descending=asked.largest, axis=asked.axis)
+    work = HostSort(request, asked.x, (), asked.outputs, asked.axis, None, asked.backend)
+    call = _Topk(work, chip, k=asked.k)
+    if asked.k > policy.most or work.type.itemsize > _LARGEST_KEY:
+        call.sort()
+    else:
+        call.select(policy)
+    return bound_steps(call.steps)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Topk(Call):
+    """A topk on its way to launches."""
+
+    k: int
+
+    # ------------------------------------------------------------------ by a sort
+
+    def sort(self) -> None:
+        """Sort places of all elements, and take the first ones."""
+        work, shape = self.work, self.work.shape
+        x = replace(work.keys, view=self._rows(work.type.alignment))
+        places = self._made(int64)
+        request = replace(work.request, axis=1)
+        to = Argument("places", places, int64)
+        sort = HostSort(request, x, (), (to,), 1, None, work.backend)
+        larger = work.type.itemsize > _LARGEST_KEY
+        self.steps.append((bind_merge_sort if larger else bind_cuda_sort)(sort))
+        values = self._made(work.type)
+        self.steps.append(taken(x.view, places, values, shape, work.backend))
+        for sorted_, output in zip((values, places), work.outputs, strict=True):
+            target = self._moved(output.view)
+            self.steps.append(copied(output.name, _first_of(sorted_, target), target))
+
+    def _made(self, dtype: DType | StructType) -> View:
+        """Return memory for a value of each element."""
+        view = self.work.keys.view
+        return as_rows(new(view, view.size * dtype.itemsize), self.work.shape, dtype)
+
+    def _rows(self, unit: int) -> View:
+        return self.input(self.work.keys, unit, in_place=False)
+
+    # ------------------------------------------------------------------ by limits
+
+    def select(self, policy: TopkPolicy) -> None:
+        """Bind the launches that find limits, what is below them, and the first of it."""
+        work, (rows, length) = self.work, self.work.shape
+        assert isinstance(work.type, DType), "other types have no order of their own"
+        order = RadixOrder(work.type, 0, _BITS * work.type.itemsize, work.request.descending)
+        place = 4 if length <= NARROW else 8
+        keys = self._rows(work.type.itemsize)
+        shape = (rows, self.k)
+        found = [
+            as_rows(self.output(o, o.view.dtype.itemsize), shape, o.view.dtype)
+            for o in work.outputs
+        ]
+        alone = length <= policy.alone or rows >= work.backend.multiprocessors
+        bits = policy.sample_bits(length)
+        which = _which(self.k, length, bits)
+        capacity = 0 if alone else -(-(_ROOM * which * length >> bits) // 16) * 16
+        memory = absent(keys)
+        if capacity:
+            held = order.type.itemsize + place
+            memory = replace(new(keys, rows * (_ROW + capacity * held)), dtype=uint8)
+            limit = partial(topk_source, "limit", order, place, policy, 2)
+            self._launch(("limit", order, place, policy), limit, (keys, memory),
+                         Grid(rows, policy.threads, (capacity, which, bits),
+                              shared=policy.capacity * held))  # fmt: skip
+            a_block = _BELOW_THREADS * _BELOW // order.type.itemsize
+            most = -(-policy.blocks * work.backend.multiprocessors // rows)
+            blocks = max(1, min(most, -(-length // a_block)))
+            self._launch(("below", order, place, policy),
+                         partial(below_source, order, place, policy), (keys, memory),
+                         Grid(rows * blocks, _BELOW_THREADS, (capacity, blocks, 0)))  # fmt: skip
+        first = partial(topk_source, "first", order, place, policy, 4)
+        self._launch(("first", order, place, policy), first, (keys, memory, *found),
+                     Grid(rows, policy.threads, (capacity, self.k, 0),
+                          shared=policy.capacity * (order.type.itemsize + place)))  # fmt: skip
+        self.steps += self.later
+
+    def _launch(self, key: tuple[object, ...], source: object, views: object, grid: Grid) -> None:
+        built = built_for(("topk", *key), self.work.backend, self.work.type.itemsize, source)
+        bound = step(built, self.work.shape, views, grid)
+        self.steps.append(bound if self.k else replace(bound, elements=0))
+
+
+def _which(k: int, length: int, bits: int) -> int:
+    """Return which element of a sample of 2^bits is the limit for the first k of so many."""
+    expected = (k << bits) / length
+    return _MORE + ceil(expected + _SPREADS * sqrt(expected))
+
+
+def _first_of(rows: View, like: View) -> View:
+    """Return the first elements of rows, as many and in the shape of another array."""
+    shape = like.shape
+    steps, far = [rows.strides[1]], rows.strides[0]
+    for extent in reversed(shape[1:-1] if len(shape) > 1 else ()):
+        steps.append(far)
+        far *= extent
+    if len(shape) > 1:
+        steps.append(far)
+    return replace(rows, shape=shape, strides=tuple(reversed(steps)))
