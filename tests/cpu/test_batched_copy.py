@@ -14,15 +14,6 @@ import kernelmill as km
 from kernelmill.runtime.emulator import Schedule, sanitized, scheduled
 
 
-@pytest.fixture(params=["cpu", "emulator"])
-def device(request, monkeypatch):
-    """Run what a test copies on a device; texts of the emulator are compiled for chips too."""
-    if request.param == "emulator":
-        devices.on("emulator", monkeypatch)
-    with km.Device(request.param):
-        yield request.param
-
-
 def pieces(lengths: list[int], dtype: str) -> tuple[np.ndarray, ...]:
     """An array, where its pieces begin, their lengths, and where each goes to."""
     random = np.random.default_rng(len(lengths))
@@ -36,7 +27,11 @@ def pieces(lengths: list[int], dtype: str) -> tuple[np.ndarray, ...]:
     return x, begins, sizes, to, wanted
 
 
-def test_arrays_of_any_type_length_and_address(device):
+HOST = pytest.mark.parametrize("place", ["cpu", "emulator"], indirect=True)
+
+
+@HOST
+def test_arrays_of_any_type_length_and_address(place):
     random = np.random.default_rng(1)
     kinds = (
         (0, "u1"),
@@ -67,7 +62,8 @@ def test_pieces_go_where_they_belong(lengths: list[int], dtype: str) -> None:
     assert np.array_equal(out, wanted)
 
 
-def test_long_pieces_beside_short_ones(device):
+@HOST
+def test_long_pieces_beside_short_ones(place):
     x, begins, sizes, to, wanted = pieces([1, 300_000, 0, 7, 70_001, 2] + [3] * 500, "i2")
     out = np.zeros_like(x)
     found = km.batched_copy(

@@ -11,21 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import devices
 import kernelmill as km
 from sorted_order import order
 
 NUMBERS = st.lists(st.integers(-9, 9), max_size=60)
 # Examples share the device that a test runs on.
 SHARED = (HealthCheck.function_scoped_fixture,)
-
-
-@pytest.fixture(params=["cpu", "emulator", pytest.param("cuda:0", marks=pytest.mark.cuda)])
-def on_device(request: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Run a test on every device; NumPy arrays are moved there and back."""
-    devices.unoptimised(monkeypatch)
-    with km.Device(request.param):
-        yield request.param
 
 
 # ----------------------------------------------------------------------------- topk
@@ -105,7 +96,7 @@ def test_the_nth_element_is_in_its_place(numbers: list[int], data: Any) -> None:
 @settings(max_examples=60, deadline=None, suppress_health_check=SHARED)
 @given(NUMBERS, NUMBERS, st.booleans())
 def test_merging_is_stable(
-    on_device: str, first: list[int], second: list[int], descending: bool
+    place: str, first: list[int], second: list[int], descending: bool
 ) -> None:
     a, b = (np.array(sorted(v, reverse=descending), "i4") for v in (first, second))
     both = np.concatenate([a, b])
@@ -126,7 +117,7 @@ def test_merging_is_stable(
     assert np.array_equal(doubled, 2.0 * wanted)
 
 
-def test_long_arrays_are_merged_by_all_threads(on_device: str) -> None:
+def test_long_arrays_are_merged_by_all_threads(place: str) -> None:
     random = np.random.default_rng(4)
     a, b = np.sort(random.normal(size=70_000)), np.sort(random.normal(size=30_001))
     out = np.zeros((100_001, 2))
@@ -151,7 +142,7 @@ def test_merging_without_order_gives_the_elements() -> None:
 
 @settings(max_examples=40, deadline=None, suppress_health_check=SHARED)
 @given(NUMBERS, NUMBERS)
-def test_sets_count_as_in_cpp(on_device: str, first: list[int], second: list[int]) -> None:
+def test_sets_count_as_in_cpp(place: str, first: list[int], second: list[int]) -> None:
     a, b = np.array(sorted(first), "i8"), np.array(sorted(second), "i8")
     left, right = Counter(first), Counter(second)
     for name, wanted in (
@@ -166,7 +157,7 @@ def test_sets_count_as_in_cpp(on_device: str, first: list[int], second: list[int
 
 @settings(max_examples=40, deadline=None, suppress_health_check=SHARED)
 @given(NUMBERS)
-def test_it_is_told_whether_an_array_is_sorted(on_device: str, numbers: list[int]) -> None:
+def test_it_is_told_whether_an_array_is_sorted(place: str, numbers: list[int]) -> None:
     x = np.array(numbers, "f4")
     assert km.is_sorted(x) == (numbers == sorted(numbers))
     assert km.is_sorted(x, descending=True) == (numbers == sorted(numbers, reverse=True))
@@ -211,7 +202,7 @@ def test_segments_of_any_lengths(dtype: str, descending: bool) -> None:
         assert np.array_equal(found, wanted)
 
 
-def test_segments_by_a_comparator_and_in_place(on_device: str) -> None:
+def test_segments_by_a_comparator_and_in_place(place: str) -> None:
     x = np.random.default_rng(7).integers(-50, 50, 3000)
     offsets = np.array([10, 40, 41, 2900])
     wanted = by_segments(abs(x), offsets, descending=False)

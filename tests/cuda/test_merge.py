@@ -170,3 +170,14 @@ def test_many_pieces_are_copied(torch):
     ]
     km.batched_copy(*addresses, 2 * given[0])
     assert torch.equal(out, wanted)
+
+
+@pytest.mark.slow
+def test_more_than_32_bits_count(torch):
+    for size in ((1 << 31) - 1, (1 << 31) + 1):
+        x = torch.randint(-128, 128, (size,), dtype=torch.int8, device="cuda")
+        found = km.sort(x, comparator=lambda a, b: a > b)
+        assert bool((found[1:] <= found[:-1]).all())
+        for value in (-128, -1, 0, 77):
+            assert int((found == value).sum()) == int((x == value).sum())
+        del found

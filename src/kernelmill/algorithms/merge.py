@@ -21,7 +21,7 @@ from kernelmill.algorithms.arguments import (
 )
 from kernelmill.algorithms.costs import Cost
 from kernelmill.algorithms.merges_arrays import ArrayMerge
-from kernelmill.algorithms.merges_sort import tile_of
+from kernelmill.algorithms.merges_sort import fitting_tile
 from kernelmill.algorithms.merges_source import MergeOrder
 from kernelmill.algorithms.moves import moved
 from kernelmill.algorithms.orders import own_order
@@ -90,7 +90,7 @@ def merge(
     OperatorError, DeviceError, CompileError
         As `km.transform`.
     NotImplementedHere
-        Arrays of a GPU, in this version.
+        Elements of more than 256 bytes, for arrays of a GPU.
 
     Examples
     --------
@@ -308,7 +308,7 @@ def _prepare(request: _Request, inputs: tuple[Any, ...], out: Any) -> Bound:
     if compare is None:
         compare = specialize(own_order([type_], ["a"]), (type_, type_))
     order = MergeOrder(type_, compare, request.descending, chip_of(backend.arch))
-    tile = tile_of("merge", order, shape[0], backend)
+    tile = fitting_tile("merge", order, shape[0], backend, pays=len(pairs) > 1)
     bound = replace(ArrayMerge(pairs, outputs, order, tile, backend).bind(), result=result)
     if call.returns:
         return replace(bound, finish=partial(returned, bound.finish, call))

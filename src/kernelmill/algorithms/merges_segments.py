@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from kernelmill.algorithms.merges_sort import MergeCall, order_of, tile_of
+from kernelmill.algorithms.merges_sort import MergeCall, fitting_tile, order_of
 from kernelmill.algorithms.merges_source import pack_source, unpack_source
 from kernelmill.algorithms.sort_cuda import bound_steps, copied, taken
 from kernelmill.algorithms.sort_cuda_passes import Arrays, new
@@ -36,7 +36,7 @@ def bind_merge_segments(work: HostSort, offsets: Argument) -> Bound:
         Elements have more bytes than a tile holds.
     """
     order = replace(order_of(work), parted=True)
-    tile = tile_of("segmented_sort", order, work.length, work.backend)
+    tile = fitting_tile("segmented_sort", order, work.length, work.backend, pays=bool(work.values))
     call = _SegmentsCall(work, order.chip, order=order, tile=tile, offsets=offsets)
     call.bind()
     return bound_steps(call.steps)

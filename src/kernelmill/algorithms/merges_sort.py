@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from kernelmill.runtime.backend import Backend, KernelSource
     from kernelmill.runtime.memory import View
 
-__all__ = ["MergeCall", "bind_merge_sort", "order_of", "tile_of"]
+__all__ = ["MergeCall", "bind_merge_sort", "fitting_tile", "order_of", "tile_of"]
 
 
 def bind_merge_sort(work: HostSort) -> Bound:
@@ -49,7 +49,7 @@ def bind_merge_sort(work: HostSort) -> Bound:
         Elements have more bytes than a tile holds.
     """
     order = order_of(work)
-    tile = tile_of(work.request.name, order, work.length, work.backend)
+    tile = tile_of(order, work)
     call = MergeCall(work, order.chip, order=order, tile=tile)
     call.bind()
     return bound_steps(call.steps)
@@ -63,9 +63,18 @@ def order_of(work: HostSort) -> MergeOrder:
     return MergeOrder(work.type, compare, work.request.descending, chip_of(work.backend.arch))
 
 
-def tile_of(name: str, order: MergeOrder, length: int, backend: Backend) -> MergeTile:
+def tile_of(order: MergeOrder, work: HostSort) -> MergeTile:
+    """Return the tile of a sort; raises NotImplementedHere where none holds its elements."""
+    return fitting_tile(
+        work.request.name, order, work.length, work.backend, pays=work.request.name != "sort"
+    )
+
+
+def fitting_tile(
+    name: str, order: MergeOrder, length: int, backend: Backend, *, pays: bool
+) -> MergeTile:
     """Return the tile of a merge; raises NotImplementedHere where none holds its elements."""
-    tile = merge_tile(order.chip, order.itemsize, length)
+    tile = merge_tile(order.chip, order.itemsize, length, pays=pays)
     if tile is None:
         raise NotImplementedHere(
             f"{name} of elements of {order.type.itemsize} bytes has no form for CUDA in this "

@@ -24,6 +24,7 @@ class MergeTile:
     """The tile of a merge sort, for elements of up to `largest` bytes, and up to `most` of them.
 
     A thread has `items`, an odd number; `resident` blocks share a multiprocessor: bounds registers.
+    `pays` says whether it serves elements with payloads too.
     """
 
     largest: int
@@ -31,6 +32,7 @@ class MergeTile:
     threads: int
     items: int
     resident: int
+    pays: bool = True
 
     @property
     def elements(self) -> int:
@@ -45,9 +47,9 @@ _TILES: Final[dict[Chip, tuple[MergeTile, ...]]] = {
         MergeTile(8, 1260, 256, 5, 4),
         MergeTile(8, 4572, 512, 9, 2),
         MergeTile(8, 9180, 1024, 9, 1),
-        MergeTile(4, 1 << 22, 256, 9, 5),
-        MergeTile(4, _ANY, 256, 17, 5),
-        MergeTile(8, 1 << 20, 256, 5, 5),
+        MergeTile(4, 1 << 20, 256, 17, 4),
+        MergeTile(4, _ANY, 256, 27, 3, pays=False),
+        MergeTile(4, _ANY, 256, 17, 4),
         MergeTile(8, _ANY, 256, 11, 4),
         MergeTile(16, _ANY, 256, 7, 3),
         MergeTile(32, _ANY, 128, 5, 2),
@@ -67,7 +69,7 @@ _TILES: Final[dict[Chip, tuple[MergeTile, ...]]] = {
 }
 
 
-def merge_tile(chip: Chip, element_bytes: int, length: int) -> MergeTile | None:
+def merge_tile(chip: Chip, element_bytes: int, length: int, *, pays: bool) -> MergeTile | None:
     """Return the tile of a merge of so many elements; None where an element has too many bytes."""
-    rows = (t for t in _TILES[chip] if element_bytes <= t.largest and length <= t.most)
-    return next(rows, None)
+    rows = (t for t in _TILES[chip] if element_bytes <= t.largest and t.pays >= pays)
+    return next((t for t in rows if length <= t.most), None)
