@@ -52,6 +52,7 @@ FAMILIES: Final = {
     "search": Family(("cpu/test_search.py",), ("cuda_search",)),
     "segmented": Family(("cpu/test_segmented.py",), ("cuda_segmented",)),
     "sort": Family(("cuda/test_sort*.py",), ("cuda_sort",)),
+    "merge": Family(("cuda/test_merge*.py", "cpu/test_sorted.py"), ("cuda_merge",)),
     "gpumode": Family(("cpu/test_gpumode.py",), ("gpumode",)),
     "kernels": Family(
         ("cuda/test_kernel*.py", "cuda/test_examples*.py"), ("cuda_kernels",)

@@ -41,7 +41,8 @@ FAMILIES: Final = (
 )  # fmt: skip
 CUDA_FAMILIES: Final = (
     "cuda_host", "cuda_first_call", "cuda_transform", "cuda_reduce", "cuda_scan", "cuda_select",
-    "cuda_histogram", "cuda_search", "cuda_segmented", "cuda_sort", "cuda_kernels", "gpumode",
+    "cuda_histogram", "cuda_search", "cuda_segmented", "cuda_sort", "cuda_merge",
+    "cuda_kernels", "gpumode",
 )  # fmt: skip
 
 
