@@ -90,6 +90,15 @@ def test_the_sanitizer_finds_nothing(small_tiles, schedule):
         assert sorted(km.sort(a, comparator=lambda p, q: (p * 7 ^ q) % 3 == 0)) == a.tolist()
 
 
+def test_threads_find_where_many_tiles_begin(small_tiles, monkeypatch):
+    monkeypatch.setattr(policy_merges, "_SPREAD_TILES", 0)
+    for size in (1203, 300 * 70 + 7):
+        check(numbers(size))
+        x = numbers(size)
+        found = km.sort(x, comparator=lambda a, b: (a * 7 ^ b) % 3 == 0)
+        assert Counter(found.tolist()) == Counter(x.tolist())
+
+
 def test_chips_without_a_copy_engine(small_tiles, no_copy_engine):
     for size in (299, 1203):
         check(numbers(size))

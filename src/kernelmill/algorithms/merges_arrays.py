@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from kernelmill.algorithms.costs import Cost
 from kernelmill.algorithms.merges_source import (
+    SPREAD,
     begin_source,
     pass_source,
     room_of_block,
@@ -18,7 +19,7 @@ from kernelmill.algorithms.merges_source import (
     work_bytes,
 )
 from kernelmill.algorithms.plan import Built, build
-from kernelmill.algorithms.policy_merges import SPLIT_THREADS, SPLIT_TILES
+from kernelmill.algorithms.policy_merges import SPLIT_THREADS, split_blocks
 from kernelmill.algorithms.sort_cuda import absent, bound_steps, copied, taken
 from kernelmill.algorithms.sort_cuda_passes import (
     NARROW,
@@ -134,9 +135,10 @@ class ArrayMerge:
             ("pass", payload), partial(pass_source, order, payload, tile, "array_runs")
         )
         room = room_of_block(tile, order.type.itemsize, payload)
-        blocks = max(1, -(-tiles // SPLIT_TILES))
+        blocks, spread = split_blocks(tiles)
+        told = (tiles, 0, 0, flags | SPREAD * spread, tiles)
         launches = [
-            (splits, Grid(blocks, SPLIT_THREADS, numbers)),
+            (splits, Grid(blocks, SPLIT_THREADS, told)),
             (merges, Grid(max(1, tiles), tile.threads, numbers, shared=room)),
         ]
         if blocks > 1:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from kernelmill.algorithms.costs import Cost
 from kernelmill.algorithms.merges_source import (
     RUNS,
+    SPREAD,
     MergeOrder,
     pass_source,
     room_of_block,
@@ -22,7 +23,7 @@ from kernelmill.algorithms.merges_source import (
 from kernelmill.algorithms.orders import own_order
 from kernelmill.algorithms.plan import Bound, Built, build
 from kernelmill.algorithms.policy import chip_of
-from kernelmill.algorithms.policy_merges import SPLIT_THREADS, SPLIT_TILES, merge_tile
+from kernelmill.algorithms.policy_merges import SPLIT_THREADS, merge_tile, split_blocks
 from kernelmill.algorithms.sort_cuda import Call, absent, bound_steps, taken
 from kernelmill.algorithms.sort_cuda_passes import Arrays, as_rows, flags_of, new, number, step
 from kernelmill.compiler.op import specialize
@@ -172,7 +173,9 @@ class MergeCall(Call):
         merges = self.built(
             ("pass", payload), partial(pass_source, order, payload, tile, "row_runs")
         )
-        searching = Grid(-(-blocks // SPLIT_TILES), SPLIT_THREADS, numbers)
+        count, spread = split_blocks(blocks)
+        told = (self.tiles, width, index, flags | SPREAD * spread, blocks)
+        searching = Grid(count, SPLIT_THREADS, told)
         return [self.launch(splits, views, searching), self.launch(merges, views, grid)]
 
     def launch(self, built: Built, views: tuple[View, ...], grid: Grid) -> Bound:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RUNS",
+    "SPREAD",
     "MergeOrder",
     "begin_source",
     "pack_source",
@@ -39,6 +40,7 @@ __all__ = [
 
 # As device/merge_sort.cuh has them.
 RUNS: Final = 4
+SPREAD: Final = 8
 Runs: TypeAlias = Literal["row_runs", "array_runs"]
 _OPERANDS: Final = {"": 5, "row_runs": 5, "array_runs": 7}
 _PASSES: Final = 32

@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from kernelmill.algorithms.policy import Chip
 
-__all__ = ["SPARE_THREADS", "SPLIT_THREADS", "SPLIT_TILES", "MergeTile", "merge_tile"]
+__all__ = ["SPARE_THREADS", "SPLIT_THREADS", "MergeTile", "merge_tile", "split_blocks"]
 
 # As device/merge_tile.cuh and device/merge_sort.cuh have them.
 SPARE_THREADS: Final = 4
 SPLIT_THREADS: Final = 64
-SPLIT_TILES: Final = 63  # that a block finds the places of
+# Tiles that a block finds the places of: a thread or a warp each, and one more.
+_SPLIT_TILES: Final = (63, 1)
+# The most tiles whose places warps find.
+_SPREAD_TILES: Final = 1 << 11
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +76,9 @@ def merge_tile(chip: Chip, element_bytes: int, length: int, *, pays: bool) -> Me
     """Return the tile of a merge of so many elements; None where an element has too many bytes."""
     rows = (t for t in _TILES[chip] if element_bytes <= t.largest and t.pays >= pays)
     return next((t for t in rows if length <= t.most), None)
+
+
+def split_blocks(tiles: int) -> tuple[int, bool]:
+    """Return how many blocks find the places of tiles, and whether by warps."""
+    spread = tiles <= _SPREAD_TILES
+    return max(1, -(-tiles // _SPLIT_TILES[spread])), spread
