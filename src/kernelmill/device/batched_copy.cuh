@@ -29,7 +29,8 @@ struct batched_copy {
   // By the widest words that both sides have in the same places; what is before the first one goes by bytes.
   static KM_INL void copy(char* to, const char* from, i64 bytes, int lane) {
     const u32 apart = (u32)((uptr)to ^ (uptr)from) & 15;
-    const i64 width = apart ? (i64)(apart & (0u - apart)) : 16, ahead = (width - (i64)((uptr)to & (uptr)(width - 1))) & (width - 1);
+    const i64 width = apart ? (i64)(apart & (0u - apart)) : 16;
+    const i64 ahead = (width - (i64)((uptr)to & (uptr)(width - 1))) & (width - 1);
     const i64 lead = ahead < bytes ? ahead : bytes;
     for (i64 i = lane; i < lead; i += warp_size) to[i] = from[i];
     to += lead, from += lead, bytes -= lead;
@@ -42,7 +43,8 @@ struct batched_copy {
 
   template <class Call>
   static KM_INL void run(const Call& c) {
-    const i64 *from = (const i64*)c.data[2], *to = (const i64*)c.data[3], *count = (const i64*)c.data[4], *ends = (const i64*)c.data[5];
+    const i64 *from = (const i64*)c.data[2], *to = (const i64*)c.data[3];
+    const i64 *count = (const i64*)c.data[4], *ends = (const i64*)c.data[5];
     const int lane = (int)lane_id();
     const i64 warps = (i64)blockDim.x / warp_size, step = gridDim.x * warps, parts = ends[c.pieces - 1];
     _Pragma("unroll 1") for (i64 p = blockIdx.x * warps + threadIdx.x / warp_size; p < parts; p += step) {

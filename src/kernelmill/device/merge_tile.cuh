@@ -116,8 +116,8 @@ KM_INL bool torn_in_block(part_ends<Warps>& told, int rank, int begin, int end) 
   return vote_any(bad);
 }
 
-// A level: the thread of a rank makes its part, number `index` of merge `m`, and everything is there behind it.  By warps, or by the
-// whole block, where merges are of more threads.
+// A level: the thread of a rank makes its part, number `index` of merge `m`, and everything is there behind it.  By warps, or
+// by the whole block, where merges are of more threads.
 template <class S, int Items, int Warps, bool Pays, class Less>
 KM_INL void merge_level(const char* memory, const u16* places, char* made, u16* made_places, const merging& m, int rank,
                         int index, part_ends<Warps>& told, bool by_warps, const Less& less) {
