@@ -153,6 +153,63 @@ def test_a_registration_of_the_projects_own_needs_no_python_headers(tmp_path):
     kp.python(code)
 
 
+EXCEPTIONS = """
+#include <charconv>
+#include <exception>
+#include <string_view>
+struct Kept {
+  static inline int alive = 0;
+  Kept() { ++alive; }
+  Kept(const Kept&) { ++alive; }
+  ~Kept() { --alive; }
+};
+extern "C" __attribute__((visibility("default"))) int __tvm_ffi_caught(int times) {
+  std::exception_ptr first;
+  try {
+    throw Kept();
+  } catch (...) {
+    first = std::current_exception();
+  }
+  int caught = 0;
+  for (int i = 0; i < times; ++i) {
+    std::exception_ptr copy = first, other = copy;
+    first = other;
+    try {
+      std::rethrow_exception(copy);
+    } catch (const Kept& kept) {
+      caught += kept.alive;
+    }
+  }
+  first = nullptr;
+  return Kept::alive ? -1 : caught;
+}
+extern "C" __attribute__((visibility("default"))) int __tvm_ffi_printed(double value) {
+  char text[64];
+  const auto end = std::to_chars(text, text + 64, value);
+  return std::string_view(text, end.ptr - text) == "-0.1";
+}
+"""
+
+
+def test_what_newer_libraries_have_loads_on_older_systems(tmp_path):
+    import ctypes
+
+    from kernelmill.package.check_library import manylinux_of
+    from kernelmill.package.elf import read_library
+
+    root = kp.scaffolded(tmp_path / kp.NAME, "tvm-ffi", ("cpu",))
+    source = root / "csrc/img2gray_cpu.cpp"
+    source.write_text(source.read_text() + EXCEPTIONS)
+    kp.kernelmill("build", cwd=root)
+    (library,) = root.glob("build/*/*.so")
+    assert manylinux_of(read_library(library)) == "2_24"
+    import tvm_ffi  # noqa: F401 - what the library needs, is in the process
+
+    loaded = ctypes.CDLL(str(library))
+    assert loaded.__tvm_ffi_caught(1000) == 1000
+    assert loaded.__tvm_ffi_printed(ctypes.c_double(-0.1)) == 1
+
+
 @pytest.mark.parametrize(
     ("framework", "header", "hint"),
     [
@@ -256,6 +313,22 @@ TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) {
 }
 REGISTER_EXTENSION(TORCH_EXTENSION_NAME)
 """
+
+
+@pytest.mark.slow
+def test_cuda_13_from_its_wheels(tmp_path):
+    root = kp.scaffolded(tmp_path / kp.NAME, "torch", ("cuda",))
+    places = [p for p in os.environ["PATH"].split(os.pathsep) if not Path(p, "nvcc").exists()]
+    name = f"torch-stable-abi210-cu130-{kp.MACHINE}"
+    words = ("build", "--arch", "9.0", "--variant", name)
+    kp.kernelmill(*words, cwd=root, PATH=os.pathsep.join(places))
+    lock = json.loads((root / "toolchain.lock").read_text())
+    assert len(lock["cuda"]["13.0"]["wheels"]) == 5
+    (library,) = (root / "build" / name).glob("*.so")
+    made = library.read_bytes()
+    kp.kernelmill(*words, cwd=root)
+    if lock["cuda"]["13.0"]["release"] == "13.0.88":  # the toolkit on PATH is the same one
+        assert library.read_bytes() == made
 
 
 @pytest.mark.slow

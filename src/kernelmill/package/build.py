@@ -30,6 +30,7 @@ from kernelmill.package.project import require_sound
 from kernelmill.package.recipe import machine, recipe_of
 from kernelmill.package.source_state import source_state
 from kernelmill.package.stubs import write_stubs
+from kernelmill.package.taken_along import taken_along
 from kernelmill.package.toolchain_lock import ToolchainLock, facts_of
 from kernelmill.package.wheels import build_cache
 from kernelmill.package.whole_file import replace_file
@@ -408,10 +409,13 @@ class _Maker:
         for index, one in enumerate(objects):
             paths.append(str(self.work / f"link-{index}.o"))
             copy_object(store.path(one.sha256), Path(paths[-1]))
-        if len(objects) > len(recipe.units):
+        own = paths[: len(recipe.units)]
+        more = taken_along([Path(path) for path in own], recipe.host, self.work, commands.run)
+        pins = [*paths[len(own) :], *more]
+        if pins:
             archive = str(self.work / "libpins.a")
-            commands.run(["ar", "rcsD", archive, paths.pop()], "the pins were not archived:")
-            paths.append(archive)
+            commands.run(["ar", "rcsD", archive, *pins], "the pins were not archived:")
+            paths = [*own, archive]
         stubs = write_stubs(self.work / "stubs", recipe.binding.libraries, machine())
         out = self.work / recipe.library
         commands.run(recipe.link_command(paths, stubs, out), f"{recipe.library} was not linked:")

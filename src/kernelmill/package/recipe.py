@@ -40,6 +40,7 @@ DATA: Final = Path(__file__).parent
 _HOST_SUFFIXES: Final = frozenset({".cpp", ".cc", ".cxx", ".c"})
 _DEVICE_SUFFIX: Final = ".cu"
 _HEADERS: Final = frozenset({".h", ".hpp", ".hh", ".hxx", ".cuh", ".inl", ".inc", ".ipp"})
+_PINS: Final = ("exception_ptr.cpp", "libstdcxx.cpp")
 _NAME: Final = "TORCH_EXTENSION_NAME"
 _TVM_FFI_NAME: Final = "TVM_FFI_EXTENSION_NAME"
 # What tells a source how it is built; one that asks for nothing of it is the same in all variants.
@@ -86,12 +87,12 @@ class Recipe:
         return [*self.host.command, "-shared", "-o", str(out), *objects, *libraries, *fixed]
 
     def pins(self) -> tuple[Unit, ...]:
-        """Return the unit with members of libstdc++ that others must not import from it, if any."""
+        """Return the units with what others must not import from libstdc++, if any."""
         if self.host.kind == "zig":
             return ()
         flags = (f"-std={self.binding.standard}", *_OPTIMISED, *_HIDDEN)
-        maps = (f"-ffile-prefix-map={DATA}=/kernelmill",)
-        return (Unit(str(DATA / "pins" / "libstdcxx.cpp"), (*self.host.command, *flags, *maps)),)
+        command = (*self.host.command, *flags, f"-ffile-prefix-map={DATA}=/kernelmill")
+        return tuple(Unit(str(DATA / "pins" / name), command) for name in _PINS)
 
 
 def recipe_of(
@@ -242,7 +243,10 @@ class _Maker:
 
     def _unit_of(self, source: str, kernels: Sequence[Kernel]) -> Unit:
         include = [folder for kernel in kernels for folder in kernel.include or ()]
-        reads = self._reads(source, include)
+        own = [flag for kernel in kernels for flag in (*kernel.cxx_flags, *kernel.cuda_flags)]
+        # A flag may include headers, or name them, as well as the source does.
+        named = any("include" in flag or "torch" in flag or "ATen" in flag for flag in own)
+        reads = _Reads() if named else self._reads(source, include)
         sets = [self.cutlass[k.depends] for k in kernels if k.depends in self.cutlass]
         system = [folder for one in sets for folder in cutlass_folders(one)]
         if PurePosixPath(source).suffix != _DEVICE_SUFFIX:
