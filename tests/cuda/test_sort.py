@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import kernelmill as km
-from kernelmill.algorithms import policy
+from kernelmill.algorithms import policy_radix
 
 pytestmark = pytest.mark.cuda
 
@@ -74,9 +74,9 @@ def test_values_and_the_other_direction(torch, name):
                 assert torch.equal(moved, values[wanted])
 
 
-@pytest.mark.parametrize("tile", policy._RADIX_TILES["bulk"], ids=str)
+@pytest.mark.parametrize("tile", policy_radix._RADIX_TILES["bulk"], ids=str)
 def test_the_tiles_of_the_table_sort(torch, monkeypatch, tile):
-    monkeypatch.setitem(policy._RADIX_TILES, "bulk", (replace(tile, most=1 << 62),))
+    monkeypatch.setitem(policy_radix._RADIX_TILES, "bulk", (replace(tile, most=1 << 62),))
     name = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}[tile.keys]
     x = sample(torch, name, tile.elements * 700 + 9)
     if not tile.payload:

@@ -11,8 +11,8 @@ import pytest
 
 import devices
 import kernelmill as km
-from kernelmill.algorithms import policy, series
-from kernelmill.algorithms.policy import RadixTile, RanksPolicy
+from kernelmill.algorithms import policy_radix, series
+from kernelmill.algorithms.policy_radix import RadixTile, RanksPolicy
 from kernelmill.runtime.emulator import Schedule, sanitized, scheduled
 from sorted_order import order
 
@@ -30,9 +30,9 @@ SIZES = (0, 1, 255, 301, 512, 513, 1023, 512 * 19 + 5)
 @pytest.fixture
 def small_tiles(monkeypatch):
     """Let sorts of some hundred elements take several tiles; texts are compiled for chips too."""
-    monkeypatch.setattr(policy, "_RADIX_TILES", {"bulk": (SMALL,), "plain": (SMALL,)})
-    monkeypatch.setattr(policy, "_RADIX_ROWS", {"bulk": (ALONE,), "plain": (ALONE,)})
-    monkeypatch.setattr(policy, "_RADIX_RANKS", {"bulk": NO_RANKS, "plain": NO_RANKS})
+    monkeypatch.setattr(policy_radix, "_RADIX_TILES", {"bulk": (SMALL,), "plain": (SMALL,)})
+    monkeypatch.setattr(policy_radix, "_RADIX_ROWS", {"bulk": (ALONE,), "plain": (ALONE,)})
+    monkeypatch.setattr(policy_radix, "_RADIX_RANKS", {"bulk": NO_RANKS, "plain": NO_RANKS})
 
 
 @pytest.fixture(autouse=True)
@@ -145,9 +145,9 @@ def test_a_sort_that_is_interrupted_spoils_no_later_one(small_tiles, monkeypatch
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tile", policy._RADIX_TILES["bulk"], ids=str)
+@pytest.mark.parametrize("tile", policy_radix._RADIX_TILES["bulk"], ids=str)
 def test_the_tiles_of_the_table_sort(monkeypatch, tile):
-    monkeypatch.setitem(policy._RADIX_TILES, "bulk", (replace(tile, most=1 << 62),))
+    monkeypatch.setitem(policy_radix._RADIX_TILES, "bulk", (replace(tile, most=1 << 62),))
     x = sample("i4" if tile.keys == 4 else "u2" if tile.keys < 4 else "i8", tile.elements * 2 + 9)
     if not tile.payload:
         return check_keys(x)

@@ -9,8 +9,8 @@ import pytest
 
 import devices
 import kernelmill as km
-from kernelmill.algorithms import policy, topk_cuda
-from kernelmill.algorithms.policy import RadixTile, SegmentedRows, TopkPolicy
+from kernelmill.algorithms import policy_radix, topk_cuda
+from kernelmill.algorithms.policy_radix import RadixTile, SegmentedRows, TopkPolicy
 from kernelmill.runtime.emulator import Schedule, sanitized, scheduled
 from sorted_order import order
 
@@ -24,8 +24,8 @@ LENGTHS = (0, 1, 2, 8, 9, 32, 33, 0, 100, 512, 513, 1024, 1025, 2500, 1, 5, 31, 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Let some hundred elements take all ways; run what a test sorts on the emulator."""
-    monkeypatch.setattr(policy, "_TOPK", {"bulk": SMALL, "plain": SMALL})
-    monkeypatch.setattr(policy, "_SEGMENTED_ROWS", {"bulk": ROWS, "plain": ROWS})
+    monkeypatch.setattr(policy_radix, "_TOPK", {"bulk": SMALL, "plain": SMALL})
+    monkeypatch.setattr(policy_radix, "_SEGMENTED_ROWS", {"bulk": ROWS, "plain": ROWS})
     devices.on("emulator", monkeypatch)
     with km.Device("emulator"):
         yield
@@ -184,6 +184,6 @@ def test_all_other_types(name):
 
 @pytest.mark.slow
 def test_the_blocks_of_the_table(monkeypatch):
-    monkeypatch.setitem(policy._TOPK, "bulk", TopkPolicy(1024, 4096, 1024, alone=5000))
+    monkeypatch.setitem(policy_radix._TOPK, "bulk", TopkPolicy(1024, 4096, 1024, alone=5000))
     x = sample("f4", 70_000)
     assert np.array_equal(km.topk(x, 500)[1], order(x, descending=True)[:500])

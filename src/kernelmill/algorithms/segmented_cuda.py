@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from kernelmill.algorithms.plan import Bound, execute
-from kernelmill.algorithms.policy import chip_of, segmented_rows
+from kernelmill.algorithms.policy import chip_of
+from kernelmill.algorithms.policy_radix import segmented_rows
 from kernelmill.algorithms.sort_cuda import Call, absent, bound_steps, copied, taken
 from kernelmill.algorithms.sort_cuda_passes import (
     Arrays,

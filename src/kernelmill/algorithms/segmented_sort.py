@@ -1,6 +1,7 @@
 """`segmented_sort`: each segment of an array in order, of any lengths, in one call.
 
 The loops are in `host/sort_merge.hpp`: short segments by the hundreds, long ones by all threads.
+Launches on a device are in `segmented_cuda.py` and `merges_segments.py`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from kernelmill.algorithms.merges_segments import bind_merge_segments
 from kernelmill.algorithms.moves import moved
 from kernelmill.algorithms.plan import Bound, Plan, build, execute
 from kernelmill.algorithms.segmented_cuda import bind_radix_segments, has_digits
+from kernelmill.algorithms.series import run_series
 from kernelmill.algorithms.sort_call import (
     SortRequest,
     check_order,
@@ -102,7 +104,11 @@ def segmented_sort(
     array([1, 2, 3, 8, 9])
     """
     several = () if values is None else values if type(values) is tuple else (values,)
-    made = execute(_prepare(_Request(comparator, descending), (x, offsets, *several), out))
+    prepare = partial(_prepare, _Request(comparator, descending))
+    if comparator is not None:  # what it captured is read at each call
+        made = execute(prepare((x, offsets, *several), out))
+    else:
+        made = run_series((segmented_sort, descending), prepare, (x, offsets, *several), out)
     if out is not None or values is None:
         return made
     return made[0], made[1:] if type(values) is tuple else made[1]

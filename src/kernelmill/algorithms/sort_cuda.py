@@ -12,7 +12,8 @@ from math import gcd
 from typing import TYPE_CHECKING, Any, Final
 
 from kernelmill.algorithms.arguments import Argument
-from kernelmill.algorithms.policy import chip_of, radix_ranks, radix_row
+from kernelmill.algorithms.policy import chip_of
+from kernelmill.algorithms.policy_radix import radix_ranks, radix_row
 from kernelmill.algorithms.series import bound_steps
 from kernelmill.algorithms.sort_cuda_passes import (
     NARROW,
@@ -46,7 +47,8 @@ from kernelmill.runtime.memory import may_overlap
 
 if TYPE_CHECKING:
     from kernelmill.algorithms.plan import Bound
-    from kernelmill.algorithms.policy import Chip, RadixTile, RanksPolicy
+    from kernelmill.algorithms.policy import Chip
+    from kernelmill.algorithms.policy_radix import RadixTile, RanksPolicy
     from kernelmill.algorithms.sort_host import HostSort
     from kernelmill.runtime.backend import Backend
     from kernelmill.runtime.memory import View

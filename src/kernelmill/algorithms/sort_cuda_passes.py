@@ -13,7 +13,8 @@ import numpy as np
 
 from kernelmill.algorithms.costs import Cost
 from kernelmill.algorithms.plan import Bound, Built, Scope, build
-from kernelmill.algorithms.policy import chip_of, radix_count, radix_tile
+from kernelmill.algorithms.policy import chip_of
+from kernelmill.algorithms.policy_radix import radix_count, radix_tile
 from kernelmill.algorithms.sort_cuda_source import (
     COUNT_THREADS,
     RadixOrder,
@@ -30,7 +31,7 @@ from kernelmill.runtime.memory import View, as_view
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kernelmill.algorithms.policy import RadixTile
+    from kernelmill.algorithms.policy_radix import RadixTile
     from kernelmill.runtime.backend import Backend, KernelSource
 
 __all__ = [

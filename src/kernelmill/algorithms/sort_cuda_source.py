@@ -13,7 +13,7 @@ from kernelmill.compiler.cpp_types import type_spelling
 from kernelmill.runtime.backend import KernelSource
 
 if TYPE_CHECKING:
-    from kernelmill.algorithms.policy import RadixTile, TopkPolicy
+    from kernelmill.algorithms.policy_radix import RadixTile, TopkPolicy
     from kernelmill.dtypes import DType
 
 __all__ = [

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from kernelmill.algorithms.arguments import Argument
 from kernelmill.algorithms.merges_sort import bind_merge_sort
-from kernelmill.algorithms.policy import chip_of, topk_policy
+from kernelmill.algorithms.policy import chip_of
+from kernelmill.algorithms.policy_radix import topk_policy
 from kernelmill.algorithms.sort_call import SortRequest
 from kernelmill.algorithms.sort_cuda import (
     Call,
@@ -29,10 +30,12 @@ from kernelmill.dtypes import DType, int64, uint8
 from kernelmill.runtime.backend import Grid
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kernelmill.algorithms.plan import Bound
-    from kernelmill.algorithms.policy import TopkPolicy
+    from kernelmill.algorithms.policy_radix import TopkPolicy
     from kernelmill.dtypes import StructType
-    from kernelmill.runtime.backend import Backend
+    from kernelmill.runtime.backend import Backend, KernelSource
     from kernelmill.runtime.memory import View
 
 __all__ = ["Asked", "bind_cuda_topk"]
@@ -147,7 +150,13 @@ class _Topk(Call):
                           shared=policy.capacity * (order.type.itemsize + place)))  # fmt: skip
         self.steps += self.later
 
-    def _launch(self, key: tuple[object, ...], source: object, views: object, grid: Grid) -> None:
+    def _launch(
+        self,
+        key: tuple[object, ...],
+        source: Callable[[], KernelSource],
+        views: tuple[View, ...],
+        grid: Grid,
+    ) -> None:
         built = built_for(("topk", *key), self.work.backend, self.work.type.itemsize, source)
         bound = step(built, self.work.shape, views, grid)
         self.steps.append(bound if self.k else replace(bound, elements=0))

@@ -113,22 +113,34 @@ struct radix_pass {
       work.places(pass + 1, tile)[threadIdx.x] = 0;
     }
   }
+  // Most passes write keys, and payloads as they are: these look at no flags.
   template <class Call>
   static KM_INL void write(const Call& c, int held, const U* keys, const Payload* payload, const shared& s) {
     const int shift = Order::shift((int)c.pass);
     const u32 mask = Order::mask((int)c.pass);
     U* to = (U*)c.data[2];
+    if constexpr (pays)
+      if (c.flags & (keys_are_dropped | result_is_wide)) return write_by_flags(c, held, keys, payload, s);
     KM_UNROLL_ALL for (int i = 0; i < items; i++) {
       const int at = i * threads + (int)threadIdx.x;
       if (at < held) {
         const U key = keys[at];
         const Place place = (Place)(s.to[Order::digit(key, shift, mask)] + (Place)at);
-        if (!(c.flags & keys_are_dropped)) to[place] = key;
-        if constexpr (pays) {
-          if (c.flags & result_is_wide) ((i64*)c.data[3])[place] = (i64)payload[at];
-          else ((Payload*)c.data[3])[place] = payload[at];
-        }
+        to[place] = key;
+        if constexpr (pays) ((Payload*)c.data[3])[place] = payload[at];
       }
+    }
+  }
+  template <class Call>
+  static KM_INL void write_by_flags(const Call& c, int held, const U* keys, const Payload* payload, const shared& s) {
+    const int shift = Order::shift((int)c.pass);
+    const u32 mask = Order::mask((int)c.pass);
+    _Pragma("unroll 4") for (int at = (int)threadIdx.x; at < held; at += threads) {
+      const U key = keys[at];
+      const Place place = (Place)(s.to[Order::digit(key, shift, mask)] + (Place)at);
+      if (!(c.flags & keys_are_dropped)) ((U*)c.data[2])[place] = key;
+      if (c.flags & result_is_wide) ((i64*)c.data[3])[place] = (i64)payload[at];
+      else ((Payload*)c.data[3])[place] = payload[at];
     }
   }
 
