@@ -135,6 +135,7 @@ def test_transforms_structs_several_folds_and_starts_compile(device):
         ((10,), None, ("rows", "teams", "256, 1")),
         ((1 << 12,), None, ("whole", "one", "")),
         ((1 << 14,), None, ("whole", "one", "")),
+        ((1 << 16,), None, ("whole", "by_warp", "")),
         ((1 << 20,), None, ("whole", "several", "")),
         ((16, 1 << 20), 1, ("rows", "blocks", "512")),
         ((1 << 18, 4), 1, ("rows", "few", "256, 1, 1, 4, false")),

@@ -199,7 +199,7 @@ def _bounds(parts: ReductionText, spread: Spread) -> str:
     programs += [parts.element[0]] if parts.element else []
     cheap = sum(map(count_flops, programs)) < _COSTLY
     beside = RESIDENT // spread.threads
-    if spread.loops in ("one", "several") and cheap and beside > 1:
+    if spread.loops in ("one", "several", "by_warp") and cheap and beside > 1:
         return f"{spread.threads}, {beside}"
     return str(spread.threads)
 
@@ -217,6 +217,7 @@ _FILES: Final = {
     ("few", False): "reduce_rows.cuh",
     ("one", False): "reduce_whole.cuh",
     ("several", False): "reduce_whole.cuh",
+    ("by_warp", False): "reduce_whole.cuh",
     ("narrow", False): "reduce_narrow.cuh",
     ("columns", False): "reduce_columns.cuh",
     ("columns", True): "reduce_columns.cuh",
@@ -236,6 +237,7 @@ def _loops(spread: Spread, order: Order, number: int) -> str:
     return {
         "one": f"{whole}::one",
         "several": f"{whole}::several",
+        "by_warp": f"{whole}::by_warp",
         "blocks": f"{row_loops}::{prefix}blocks<{threads}>",
         "teams": f"{row_loops}::{prefix}teams<{threads}{'' if prefix else f', {team}'}>",
         "few": f"{row_loops}::few<{threads}, {team}, {unroll}, {spread.rows}, {tree}>",

@@ -31,7 +31,9 @@ __all__ = [
 
 # Any fixed order; that of the reduction tree with its lanes; that of the elements.
 Order: TypeAlias = Literal["free", "tree", "ordered"]
-Loops: TypeAlias = Literal["one", "several", "blocks", "teams", "few", "columns", "narrow"]
+Loops: TypeAlias = Literal[
+    "one", "several", "by_warp", "blocks", "teams", "few", "columns", "narrow"
+]
 
 # The numbers of docs/reference/reduction-tree.md.
 CHUNK: Final = 16384
@@ -47,6 +49,12 @@ _FEW: Final = 256
 _MANY: Final = 512
 # Threads on a multiprocessor with which its loads are quickest.
 RESIDENT: Final = 1024
+# Where one sequence has at most so many packets, so many blocks of so many threads have it at the
+# most, and each warp hands over what it has; a thread then asks for so many packets at a time.
+_NEAR: Final = 1 << 16
+_NEAR_BLOCKS: Final = 64
+_NEAR_THREADS: Final = 128
+_NEAR_UNROLL: Final = 4
 # The most packets of one thread, from where on a row has more threads; the most bytes of results
 # that a thread keeps, and a block exchanges.
 _MOST_PACKETS: Final = 32
@@ -54,6 +62,8 @@ _MOST_PACKETS: Final = 32
 _LINE: Final = 8
 _KEPT: Final = 64
 _EXCHANGED: Final = 32 << 10
+# Up to so many steps of a thread, a sequence has no more pieces than there are multiprocessors.
+_FEW_STEPS: Final = 4
 # Blocks on a multiprocessor, over all of which pieces are spread.
 _COLUMN_BLOCKS: Final = 2
 _ORDERED_BLOCKS: Final = 8
@@ -142,6 +152,8 @@ def spread_of(
         alone = length // (team * packet * unroll) <= 1
         most = multiprocessors * RESIDENT // team * -(-states[0] // _WORD)
         loops = "one" if alone else "several" if most <= _MOST_RECORDS else "blocks"
+        if loops == "several" and -(-length // packet) <= _NEAR:
+            loops, team, unroll = "by_warp", _NEAR_THREADS, min(unroll, _NEAR_UNROLL)
     threads = _SHARING if loops == "teams" else team
     return Spread(loops, orders, threads, team, packet, unroll, layout.form == "runs")
 
@@ -305,12 +317,13 @@ def grid_of(
     else:
         pieces = max(1, -(-length // max(1, piece)))
         blocks = units * pieces
-    if spread.loops == "several":
+    if spread.loops in ("several", "by_warp"):
+        records = pieces * (spread.threads // _WARP if spread.loops == "by_warp" else 1)
         return Grid(
             blocks=pieces,
             threads=spread.threads,
             numbers=(0, length, 1, pieces, piece, 0),
-            parts=_RECORD * (1 + pieces * -(-states[0] // _WORD)),
+            parts=_RECORD * (1 + records * -(-states[0] // _WORD)),
             tickets=1,
             tagged=True,
         )
@@ -336,9 +349,15 @@ def _piece_of_rows(spread: Spread, units: int, length: int, multiprocessors: int
     if spread.orders[0] == "ordered":
         return _doubled(_RUN * spread.threads, units, length, _ORDERED_BLOCKS * multiprocessors)
     step = spread.threads * spread.packet
+    if spread.loops == "by_warp":
+        return -(-length // (max(1, min(length // step, _NEAR_BLOCKS)) * step)) * step
     most = max(1, RESIDENT // spread.threads * multiprocessors // max(1, units))
     pieces = length // (step * spread.unroll)
-    if pieces * units > multiprocessors:  # rather longer pieces than two on a multiprocessor
+    if spread.loops == "several":
+        few = length <= _FEW_STEPS * multiprocessors * step * spread.unroll
+        pieces = min(pieces, multiprocessors if few else most)
+        step *= spread.unroll  # no thread takes one packet alone
+    elif pieces * units > multiprocessors:  # rather longer pieces than two on a multiprocessor
         pieces //= 2
     pieces = max(1, min(pieces, most))
     return -(-length // (pieces * step)) * step
