@@ -125,7 +125,7 @@ _CALLS: Final = (
         (),
         {"CuPy": "raw_three((1,), (32,), (cx, cy, i))"},
     ),
-    _Call("prepared launch of a @km.kernel", "prepared_saxpy(handle)", _PREPARED, {}),
+    _Call("prepared launch of a @km.kernel", "prepared_saxpy(handle)", (), {}),
     _Call(
         "launch of a @km.kernel",
         "saxpy.launch(n, 2.0, x, y)",
