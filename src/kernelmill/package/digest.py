@@ -10,6 +10,7 @@ from __future__ import annotations
 import binascii
 import hashlib
 import os
+import re
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ __all__ = [
     "UNDIGESTED",
     "Digest",
     "Violation",
+    "check_path",
     "check_variant",
     "file_hash",
     "git_blob_id",
@@ -147,7 +149,7 @@ class Digest:
 
 
 def _check_entry(place: str, path: str, text: object, size: int) -> None:
-    safe_path(path)
+    check_path(path)
     try:
         found = len(binascii.a2b_base64(str(text), strict_mode=True))
     except ValueError:  # binascii.Error, and what is not ASCII
@@ -190,10 +192,21 @@ def safe_path(text: str) -> PurePosixPath:
         ...
     kernelmill.errors.IntegrityError: the path '../x' is refused: it has the part '..'
     """
+    check_path(text)
+    return PurePosixPath(text)
+
+
+def check_path(text: str) -> None:
+    """Refuse what `safe_path` refuses."""
+    if len(text) <= _MAX_PATH and _ORDINARY.fullmatch(text):
+        return
     reason = _refusal(text)
     if reason:
         raise IntegrityError(f"the path {text[:200]!r} is refused: {reason}")
-    return PurePosixPath(text)
+
+
+# Most paths are of such parts, none of which is refused.
+_ORDINARY: Final = re.compile(r"[\w-][\w.-]*(?:/[\w-][\w.-]*)*", re.ASCII)
 
 
 def _refusal(text: str) -> str:
@@ -229,10 +242,24 @@ def _places(directory: Path | str) -> list[tuple[str, str]]:
 
     That is the file behind a link, so that whoever reads it need not follow the link once more.
     """
-    real = os.path.realpath(directory)
+    real = _real(directory)
     found = list(_walk(os.fspath(directory), real, "", _border(real)))
     found.sort(key=_by_path)
     return found
+
+
+def _real(directory: Path | str) -> str:
+    """Return where a directory really is, asked of the system at once where it tells."""
+    try:
+        handle = os.open(directory, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return os.path.realpath(directory)
+    try:
+        return os.readlink(f"/proc/self/fd/{handle}")  # noqa: PTH115 - quick
+    except OSError:
+        return os.path.realpath(directory)
+    finally:
+        os.close(handle)
 
 
 def _by_path(row: tuple[str, str]) -> bytes:
@@ -368,7 +395,10 @@ def _small_hash(place: str, algorithm: str) -> bytes:
         head = os.read(handle, _SMALL)
     finally:
         os.close(handle)
-    return hashlib.new(algorithm, head).digest() if len(head) < _SMALL else b""
+    if len(head) == _SMALL:
+        return b""
+    made = hashlib.sha256(head) if algorithm == "sha256" else hashlib.new(algorithm, head)
+    return made.digest()
 
 
 def check_variant(directory: Path | str, expected: Digest) -> Digest:

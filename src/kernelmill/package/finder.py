@@ -13,7 +13,6 @@ import marshal
 import os
 import sys
 import tempfile
-import zlib
 from dataclasses import dataclass
 from importlib.abc import MetaPathFinder
 from importlib.machinery import (
@@ -36,8 +35,11 @@ if TYPE_CHECKING:
 __all__ = ["Tree", "forget", "install", "packed"]
 
 # Code that was compiled from sources is kept by the digests of these.
-CODE: Final = "kernel-code-3"
-_SUFFIXES: Final = (*EXTENSION_SUFFIXES,)
+CODE: Final = "kernel-code-4"
+# Bytes in front of it that hold how many there are.
+_LENGTH: Final = 8
+# What makes a file of a module's name, in the order in which it is looked for.
+_ENDINGS: Final = ("/__init__.py", ".py", *EXTENSION_SUFFIXES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +69,10 @@ class Tree:
     def locate(self, module: str) -> tuple[str, str] | None:
         """Return the file of a dotted module name below the package and its digest, or None."""
         stem = module.replace(".", "/")
-        package = f"{stem}/__init__.py" if stem else "__init__.py"
-        names = (package, f"{stem}.py", *(stem + suffix for suffix in _SUFFIXES))
-        for name in names if stem else names[:1]:
-            digest = self.files.get(self.prefix + name)
+        for ending in _ENDINGS if stem else ("__init__.py",):
+            digest = self.files.get(f"{self.prefix}{stem}{ending}")
             if digest is not None:
-                return f"{self.directory}{os.sep}{name}", digest
+                return f"{self.directory}{os.sep}{stem}{ending}", digest
         return None
 
     def holds(self, module: str) -> bool:
@@ -176,17 +176,21 @@ def _read_own(place: str) -> memoryview | None:
     """Read a file of ours, if neither it nor its directory can be written by anybody else."""
     try:
         folder = os.stat(os.path.dirname(place))  # noqa: PTH116, PTH120 - quick
-        with open(place, "rb", buffering=0) as stream:  # noqa: PTH123
-            found = os.fstat(stream.fileno())
+        handle = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            found = os.fstat(handle)
             mine = found.st_uid == folder.st_uid == os.getuid()
             if not mine or (found.st_mode | folder.st_mode) & 0o022:
                 return None
-            sealed = stream.read()
+            sealed = os.read(handle, found.st_size)
+        finally:
+            os.close(handle)
     except OSError:
         return None
-    # Nobody else can write here, so the sum is only for what a crash has left.
-    body = memoryview(sealed)[4:]
-    return body if zlib.crc32(body).to_bytes(4, "big") == sealed[:4] else None
+    # Nobody else can write here, and what has this name was on the disk before it got it: the length
+    # is only for what lost its end since.
+    body = memoryview(sealed)[_LENGTH:]
+    return body if sealed[:_LENGTH] == len(body).to_bytes(_LENGTH, "big") else None
 
 
 def _keep(place: str, body: bytes) -> None:
@@ -197,7 +201,9 @@ def _keep(place: str, body: bytes) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=folder)
         with os.fdopen(handle, "wb") as stream:
-            stream.write(zlib.crc32(body).to_bytes(4, "big") + body)
+            stream.write(len(body).to_bytes(_LENGTH, "big") + body)
+            stream.flush()
+            os.fsync(stream.fileno())
         os.replace(temporary, place)  # noqa: PTH105
     except OSError:
         if temporary and os.path.exists(temporary):  # noqa: PTH110
@@ -238,15 +244,13 @@ class _Finder(MetaPathFinder):
         return spec_from_file_location(fullname, place, loader=ExtensionFileLoader(fullname, place))
 
 
-def _spec(fullname: str, place: str, loader: _Source) -> ModuleSpec | None:
+def _spec(fullname: str, place: str, loader: _Source) -> ModuleSpec:
     folder, _, file = place.rpartition(os.sep)
-    spec = spec_from_file_location(
-        fullname,
-        place,
-        loader=loader,
-        submodule_search_locations=[folder] if file == "__init__.py" else None,
-    )
-    if spec is not None and not sys.pycache_prefix:  # what Python would work out slowly
+    spec = ModuleSpec(fullname, loader, origin=place)
+    spec.has_location = True
+    if file == "__init__.py":
+        spec.submodule_search_locations = [folder]
+    if not sys.pycache_prefix:  # what Python would work out slowly
         spec.cached = f"{folder}/__pycache__/{file[:-3]}.{sys.implementation.cache_tag}.pyc"
     return spec
 
