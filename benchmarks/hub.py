@@ -1,8 +1,8 @@
 """Loading a cached, locked kernel, every file of it verified, beside a plain import of the files.
 
 A peer imports the files as Python does and hashes as many bytes once, in memory: verification can
-cost no less. Its byte code is cached, and so is ours. A load may take 1.15 times the import, and the
-time in which 1 GB/s hash the bytes.
+cost no less. Its byte code is cached, and so is ours. A load may take 1.15 times the import, and
+the time in which 1 GB/s hash the bytes.
 """
 
 from __future__ import annotations
