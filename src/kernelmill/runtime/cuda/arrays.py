@@ -10,7 +10,7 @@ import struct
 import sys
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -215,24 +215,30 @@ def _of_tensor(tensor: Any, where: str) -> DeviceView:  # Any: torch is never im
     if not tensor.is_cuda:
         _refuse_host(where, f"a torch tensor on {tensor.device}")
     tell("torch")
-    for applies, found, remedy in _TENSOR_RULES:
-        if applies(tensor):
-            raise ArgumentError(
-                f"{where} is a torch tensor that {found}; accepted: plain CUDA tensors",
-                hint=f"pass `x.{remedy}`",
-            )
+    torch: Any = sys.modules["torch"]
+    plain = tensor.layout is torch.strided and not (tensor.requires_grad or tensor.is_neg())
+    if not plain or tensor.is_conj():
+        _refuse_tensor(tensor, where)
     dtype = _element_type(tensor.dtype, where)
     item = dtype.itemsize
     return DeviceView(
         tensor.data_ptr(),
         tuple(tensor.shape),
-        tuple(step * item for step in tensor.stride()),
+        tuple([step * item for step in tensor.stride()]),
         dtype,
         readonly=False,
         owner=tensor,
         library="torch",
         device=int(tensor.get_device()),
         maker="torch",
+    )
+
+
+def _refuse_tensor(tensor: Any, where: str) -> NoReturn:
+    found, remedy = next((f, r) for applies, f, r in _TENSOR_RULES if applies(tensor))
+    raise ArgumentError(
+        f"{where} is a torch tensor that {found}; accepted: plain CUDA tensors",
+        hint=f"pass `x.{remedy}`",
     )
 
 
