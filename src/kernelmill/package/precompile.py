@@ -70,10 +70,14 @@ def _wanted_before(name: str) -> bool:
 
 
 def _general(command: Sequence[str]) -> list[str]:
-    """Leave out what differs between projects: their names, directories and pins."""
+    """Leave out what differs between projects: their names, directories and pins.
+
+    What other directories are called stays: the headers' own names stand in what they check.
+    """
     words: list[str] = []
     for index, word in enumerate(command):
-        own = word.startswith(("-DTORCH_EXTENSION_NAME=", "-I", "-ffile-prefix-map="))
+        own = word.startswith(("-DTORCH_EXTENSION_NAME=", "-I"))
+        own |= word.startswith("-ffile-prefix-map=") and word.endswith("=.")
         pin = word == "-include" or (index > 0 and command[index - 1] == "-include")
         if not own and not pin:
             words.append(word)
