@@ -161,8 +161,35 @@ struct scan_tiles {
 
   static KM_INL bool fits(const void* at, int bytes) { return (uptr)at % smaller(16, bytes & -bytes) == 0; }
 
+  // Keys and values that lie beside each other (km::keyed_feed).
+  template <class F> static KM_INL constexpr bool keyed(decltype(F::keys.data)*, decltype(F::values.data)*) { return true; }
+  template <class F> static KM_INL constexpr bool keyed(...) { return false; }
+  static KM_INL bool read_keyed(part& p, const Feed& from, i64 first) {
+    typedef typename decltype(Feed::keys)::type K;
+    typedef typename decltype(Feed::values)::type X;
+    constexpr int V = part::V;
+    if constexpr (!decltype(Feed::keys)::contiguous || !decltype(Feed::values)::contiguous) return false;
+    if (!fits(from.keys.data + first, V * (int)sizeof(K)) || !fits(from.values.data + first, V * (int)sizeof(X))) return false;
+    KM_UNROLL_ALL for (int r = 0; r < part::R; r++) {
+      const i64 at = first + part::at(r * V);
+      K key[V];
+      X value[V];
+      load_packets<K, V>((const char*)(from.keys.data + at), key);
+      load_packets<X, V>((const char*)(from.values.data + at), value);
+      K left = from.keys(at > 0 ? at - 1 : 0);
+      KM_UNROLL_ALL for (int v = 0; v < V; v++) {
+        p.item[r * V + v].value = from.values.of(value[v]);
+        p.item[r * V + v].heads = at + v == 0 || !from.same(from.keys.of(left), from.keys.of(key[v]));
+        left = key[v];
+      }
+    }
+    return true;
+  }
+
   static KM_INL void read(part& p, const Feed& from, i64 first, i64 end) {
     typedef typename Feed::type taken;
+    if constexpr (keyed<Feed>(nullptr, nullptr))
+      if (first + part::elements <= end && read_keyed(p, from, first)) return;
     if constexpr (Feed::contiguous && is_packet<part::V*(int)sizeof(taken)>) {
       if (first + part::elements <= end && fits(from.data + first, part::V * (int)sizeof(taken))) {
         KM_UNROLL_ALL for (int r = 0; r < part::R; r++) {
