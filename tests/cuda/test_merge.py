@@ -48,8 +48,11 @@ def test_the_tiles_of_the_table_sort(torch, monkeypatch, tile):
         pytest.skip("torch has no such elements")
     monkeypatch.setitem(policy_merges._TILES, "bulk", (tile,))
     x = numbers(torch, min(tile.most, tile.elements * 70 + 9), name)
-    keys, moved = km.sort_by_key(x, torch.arange(len(x), device="cuda"), comparator=closer)
     wanted = x.abs().sort(stable=True).indices
+    assert torch.equal(km.sort(x, comparator=closer), x[wanted])
+    if not tile.pays:
+        return
+    keys, moved = km.sort_by_key(x, torch.arange(len(x), device="cuda"), comparator=closer)
     assert torch.equal(keys, x[wanted])
     assert torch.equal(moved, wanted)
 
