@@ -140,11 +140,12 @@ def cases(budget: Budget) -> Iterator[Case]:
     """Yield the cases of the family."""
     del budget
     names, missing = _names()
+    scopes: list[dict[str, Any]] = []
     for call in _CALLS:
         skipped: dict[str, str] = {}
         found: list[Contender] = []
         for name, statement in {OURS: call.ours, **call.others}.items():
-            timer = _timer(statement, names)
+            timer = _timer(statement, names, scopes)
             if isinstance(timer, str):
                 skipped[name] = missing.get(name, timer)
             else:
@@ -155,14 +156,19 @@ def cases(budget: Budget) -> Iterator[Case]:
         if "launch" in call.name or "kernel" in call.name:
             found.append(Contender(FLOOR, lambda: None, names["c_loop"], compared=False))
         yield Case(call.name, "float32", ELEMENTS, tuple(found), call.goals, skipped=skipped)
+    for scope in scopes:  # plans keep functions, and a lambda of a statement its whole scope
+        scope.clear()
 
 
-def _timer(statement: str, names: dict[str, Any]) -> Callable[[int], float] | str:
+def _timer(
+    statement: str, names: dict[str, Any], scopes: list[dict[str, Any]]
+) -> Callable[[int], float] | str:
     """Return a timer that lets the device catch up before its queue is full, or why there is none.
 
     What kernelmill refuses, and what a peer does not do, is seen when the statement is tried.
     """
-    timer = timed_statement(statement, **names)
+    timer: Any = timed_statement(statement, **names)
+    scopes.append(timer.__globals__)
     wait = timing.torch().cuda.synchronize
     try:
         timer(1)

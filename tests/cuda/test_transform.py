@@ -268,6 +268,7 @@ def test_tensors_come_back_as_tensors(torch):
 def test_torchs_current_stream(torch):
     x = torch.zeros(1 << 20, device="cuda")
     side = torch.cuda.Stream()
+    km.transform(x, lambda v: v + 1)  # compiled and loaded, so that the call below takes no time
     torch.cuda.synchronize()
     with torch.cuda.stream(side):
         torch.cuda._sleep(100_000_000)
@@ -361,6 +362,6 @@ def test_the_device_is_listed():
     assert available_devices()[:2] == ("cpu", "cuda:0")
     assert km.Device("cuda").backend.name == "cuda:0"
     rows = km.capabilities().find(backend="cuda")
-    assert {row.family for row in rows if row.supported} == {"transform", "reduce"}
+    assert {row.family for row in rows if row.supported} >= {"transform", "reduce", "scan", "sort"}
     text = km.transform.plan(OnDevice(np.ones(3)), lambda v: v).explain()
     assert "device: cuda:0" in text
