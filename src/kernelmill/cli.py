@@ -292,6 +292,17 @@ def demo(*, output: str, picture: str | None, as_json: bool) -> None:
     multiple=True,
     help="A further file of the program, .cu or .cpp; can be repeated.",
 )
+@click.option(
+    "-I",
+    "--include",
+    "directories",
+    type=click.Path(exists=True, file_okay=False),
+    multiple=True,
+    help="A directory for `#include`; can be repeated.",
+)
+@click.option(
+    "-D", "--define", "defines", multiple=True, help="A macro, NAME or NAME=VALUE; can be repeated."
+)
 @click.argument("program", type=click.Path(exists=True, dir_okay=False))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(
@@ -299,6 +310,8 @@ def run(
     program: str,
     arguments: tuple[str, ...],
     others: tuple[str, ...],
+    directories: tuple[str, ...],
+    defines: tuple[str, ...],
     sanitize: bool,
     order: Any,
     seed: int,
@@ -310,10 +323,15 @@ def run(
     program, or with 1 when the sanitizer found something.
     """
     from kernelmill.runtime.emulator import Sanitizer, Schedule, run_program, scheduled
+    from kernelmill.toolchain.nvrtc import CudaOptions
 
     with scheduled(Schedule(order, seed, blocks)):
         done = run_program(
-            program, arguments, others=others, sanitizer=Sanitizer() if sanitize else None
+            program,
+            arguments,
+            others=others,
+            options=CudaOptions(contract=True, defines=defines, include_dirs=directories),
+            sanitizer=Sanitizer() if sanitize else None,
         )
     for report in done.reports:
         click.echo(str(report), err=True)

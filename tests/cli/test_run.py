@@ -37,6 +37,23 @@ def test_a_program_gets_what_follows_it_and_its_status_is_returned(tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (7, "63 --sanitize\n", "")
 
 
+def test_a_program_has_files_directories_and_macros(tmp_path):
+    (tmp_path / "include").mkdir()
+    (tmp_path / "include/size.h").write_text("#pragma once\nconstexpr int size = SIZE;\n")
+    (tmp_path / "other.cpp").write_text('#include "size.h"\nint other() { return size + FLAG; }\n')
+    (tmp_path / "kernel.cu").write_text(
+        '#include "size.h"\n__global__ void fill(int* x) { x[threadIdx.x] = size; }\n'
+    )
+    (tmp_path / "main.cu").write_text(
+        '#include "size.h"\n#include <cstdio>\n__global__ void fill(int*);\nint other();\n'
+        "int main() { int* x; cudaMallocManaged(&x, 4 * size); fill<<<1, size>>>(x);\n"
+        '  cudaDeviceSynchronize(); printf("%d %d\\n", x[size - 1], other()); return FLAG; }\n'
+    )
+    more = ("-I", "include", "-D", "SIZE=5", "-DFLAG", "--with", "kernel.cu", "--with", "other.cpp")
+    done = run(tmp_path, *more, "main.cu")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "5 6\n", "")
+
+
 def test_what_the_sanitizer_finds_is_said_on_stderr(tmp_path):
     done = run(tmp_path, "--sanitize", "fill.cu", "40", "x")
     assert (done.returncode, done.stdout) == (1, "")

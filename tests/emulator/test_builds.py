@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -33,7 +34,6 @@ print("right")
 
 
 def run(tmp_path, *flags: str, **environment: str):
-    import os
     from pathlib import Path
 
     tests = str(Path(__file__).resolve().parents[1])
@@ -86,3 +86,28 @@ with sanitized():
         check=False,
     )
     assert done.stdout.startswith("the sanitizer needs g++; the compiler is clang++"), done.stderr
+
+
+def test_the_sanitizer_names_the_compiler_that_it_does_not_work_with(tmp_path):
+    script = """
+import numpy as np
+import kernelmill as km
+from kernelmill.errors import ToolchainError
+from kernelmill.runtime.emulator import compile_emulated, sanitized
+kernel = compile_emulated('extern "C" __global__ void f(int* x) { *x = 1; }').get_kernel("f")
+with sanitized():
+    try:
+        km.launch(None, km.LaunchConfig(1, 1), kernel, np.zeros(1, np.int32))
+    except ToolchainError as error:
+        print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "KERNELMILL_CXX": "zig"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.stdout.startswith("the sanitizer needs g++; the compiler is zig"), done.stderr
+    assert "KERNELMILL_CXX=g++" in done.stdout

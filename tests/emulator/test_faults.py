@@ -16,7 +16,7 @@ from kernelmill.errors import (
     DTypeError,
     NotImplementedHere,
 )
-from kernelmill.runtime.emulator import Schedule, compile_emulated, scheduled
+from kernelmill.runtime.emulator import Schedule, compile_emulated, sanitized, scheduled
 
 TEXT = """
 #include <cassert>
@@ -178,9 +178,87 @@ def test_a_kernel_may_not_launch_one():
     __global__ void child() {}
     extern "C" __global__ void parent() { child<<<1, 1>>>(); }
     """
-    kernel = compile_emulated(text).get_kernel("parent")
+    with pytest.raises(NotImplementedHere, match="line 3: .* no kernels that launch kernels"):
+        compile_emulated(text)
+    hidden = """
+    __global__ void child() {}
+    __device__ __host__ void launch() { child<<<1, 1>>>(); }
+    extern "C" __global__ void parent() { launch(); }
+    """
+    kernel = compile_emulated(hidden).get_kernel("parent")
     with pytest.raises(NotImplementedHere, match="a kernel is launched by a kernel in block"):
         km.launch(None, km.LaunchConfig(1, 1), kernel)
+
+
+VOLATILE = """
+struct Wide { unsigned char byte[64]; };
+extern "C" __global__ void match(const unsigned char* keys, const Wide* in, Wide* out, int* counts, int rounds) {
+  __shared__ Wide stage[64];
+  volatile int* seen = counts;  // the word lets every branch of this text give way
+  for (int r = 0; r < rounds; r++) {
+    const unsigned same = __match_any_sync(~0u, (keys[threadIdx.x] + r) & 7);
+    const int most = __reduce_max_sync(~0u, __popc(same));
+    for (int b = 0; b < 64; b++) stage[threadIdx.x].byte[b] = in[threadIdx.x].byte[b];
+    __syncthreads();
+    out[threadIdx.x] = stage[63 - threadIdx.x];
+    if (__all_sync(~0u, most > 0) && threadIdx.x % 32 == 0) seen[threadIdx.x / 32] = seen[threadIdx.x / 32] + 1;
+    __syncthreads();
+  }
+}
+extern "C" __global__ void quarters(volatile unsigned* y, int rounds) {
+  const int lane = threadIdx.x % 32, first = lane & ~7;
+  const unsigned mine = 0xffu << first;
+  unsigned sum = 0;
+  for (int r = 0; r < rounds * (1 + first / 8); r++) sum += __popc(__match_any_sync(mine, (lane + r) & 3)) + __all_sync(mine, r >= 0);
+  y[threadIdx.x] = sum;
+}
+extern "C" __global__ void reads(const volatile unsigned char* x, int* sums, int n) {
+  int sum = 0;
+  for (int i = 0; i < n; i++) sum += x[i];
+  sums[threadIdx.x] = sum;
+}
+extern "C" __global__ void deep(int* y) {
+  Wide local[4096];
+  for (int i = 0; i < 4096; i++) local[i].byte[i % 64] = (unsigned char)(i + threadIdx.x);
+  __syncthreads();
+  y[threadIdx.x] = local[y[threadIdx.x]].byte[y[threadIdx.x] % 64];
+}
+"""
+
+
+@pytest.mark.parametrize("order", ["in order", "reversed", "random"])
+def test_what_says_volatile_gives_way_in_kernels_only(order):
+    # Operations of warps are compiled with the kernel: to give way in them would lose lanes.
+    code = compile_emulated(VOLATILE)
+    wide = np.random.default_rng(3).integers(0, 256, (64, 64), np.uint8)
+    counts, out = np.zeros(2, np.int32), np.zeros_like(wide)
+    record = np.dtype([(f"b{i}", np.uint8) for i in range(64)])
+    records = (wide.view(record).ravel(), out.view(record).ravel())
+    with scheduled(Schedule(order)):
+        config = km.LaunchConfig(1, 64)
+        kernel = code.get_kernel("match")
+        km.launch(None, config, kernel, wide[0].copy(), *records, counts, 300)
+    assert counts.tolist() == [300, 300]
+    assert (out == wide[::-1]).all()
+    y = np.zeros(128, np.uint32)
+    with scheduled(Schedule(order)):
+        km.launch(None, km.LaunchConfig(1, 128), code.get_kernel("quarters"), y, 500)
+    assert y.reshape(-1, 4, 8)[:, :, 0].tolist() == [[1500, 3000, 4500, 6000]] * 4
+
+
+def test_reading_what_was_not_read_yet_is_no_spin():
+    x, sums = np.ones(4000, np.uint8), np.zeros(64, np.int32)
+    kernel = compile_emulated(VOLATILE).get_kernel("reads")
+    with sanitized():
+        km.launch(None, km.LaunchConfig(1, 64), kernel, x, sums, 4000)
+    assert (sums == 4000).all()
+
+
+def test_threads_have_as_much_memory_of_their_own_as_on_a_gpu():
+    y = np.arange(64, dtype=np.int32)
+    kernel = compile_emulated(VOLATILE).get_kernel("deep")
+    km.launch(None, km.LaunchConfig(1, 64), kernel, y)
+    assert y.tolist() == [2 * t for t in range(64)]
 
 
 def test_schedules_are_checked():

@@ -13,7 +13,7 @@ from kernelmill.runtime.emulator.ptx import translate
 from kernelmill.runtime.emulator.rewrite import KernelName, rewrite
 from kernelmill.runtime.emulator.tokens import tokens
 
-LAUNCH = "km_emu::launch(km_emu::Shape({}), [&](auto... a_) {{ {}(a_...); }}{})"
+LAUNCH = "km_emu::launch(km_emu::Shape({}), [=](auto... a_) {{ {}(a_...); }}{})"
 
 SAME = [
     "int a = b << c >> d;",
@@ -39,7 +39,7 @@ CHANGED = {
     + ";",
     "return k<<<1, 1>>>(x);": "return " + LAUNCH.format("1, 1", "k", ", x") + ";",
     "k<<<1, 1>>>(x, 0, NULL);": (
-        "km_emu::launch(km_emu::Shape(1, 1), [&](auto a0_) { k(a0_, 0, NULL); }, x);"
+        "km_emu::launch(km_emu::Shape(1, 1), [=](auto a0_) { k(a0_, 0, NULL); }, x);"
     ),
     "k<<<1, 1>>>(x, {1, 2});": "km_emu::launch(km_emu::Shape(1, 1), [=] { k(x, {1, 2}); });",
     "void f() { extern __shared__ float s[]; }": (

@@ -223,11 +223,28 @@ struct Work {
   Launch* launch;
   const Body* body;
   i64 blocks, ticket;
+  i32 workers, spinning;  // OS threads that run blocks, and those whose blocks only spin
 };
 
 inline bool stopped(const Launch* launch) { return __atomic_load_n(&launch->status, __ATOMIC_RELAXED) != fine; }
 
-inline void run_block(Block* b, Launch* launch) {
+// Whether an OS thread counts among those that spin; it is over when all do.
+struct Spin {
+  Work* work;
+  bool counted = false;
+  void set(bool spins) {
+    if (spins != counted) __atomic_fetch_add(&work->spinning, spins ? 1 : -1, __ATOMIC_RELAXED);
+    counted = spins;
+  }
+  bool of_all() const {
+    return __atomic_load_n(&work->spinning, __ATOMIC_RELAXED) == __atomic_load_n(&work->workers, __ATOMIC_RELAXED);
+  }
+  ~Spin() { set(false); }
+};
+
+inline void run_block(Block* b, Work* work) {
+  Launch* launch = work->launch;
+  Spin spin{work};
   double since = 0;
   u64 progress = 0;
   for (;;) {
@@ -241,7 +258,9 @@ inline void run_block(Block* b, Launch* launch) {
     if (checks::is_endless()) return report_stuck(b, endless);
     sched_yield();  // what it waits for may come from a block on another OS thread
     if (!since || progress != b->progress) since = seconds(), progress = b->progress;
-    if (seconds() - since > launch->schedule.patience) return report_stuck(b, endless);
+    const bool tired = seconds() - since > launch->schedule.patience;
+    spin.set(tired);
+    if (tired && spin.of_all()) return report_stuck(b, endless);
   }
 }
 
@@ -249,12 +268,14 @@ inline void run_tickets(Work* work) {
   const Place outside = km_emu_here;
   Block* b = take_block(work->launch);
   const Image image = checks::always_slow ? image_of(work->body) : Image();
+  __atomic_fetch_add(&work->workers, 1, __ATOMIC_RELAXED);
   while (!b->abandoned && !stopped(work->launch)) {
     const i64 number = __atomic_fetch_add(&work->ticket, 1, __ATOMIC_RELAXED);
     if (number >= work->blocks) break;
     begin(b, work->launch, work->body, image, number);
-    run_block(b, work->launch);
+    run_block(b, work);
   }
+  __atomic_fetch_sub(&work->workers, 1, __ATOMIC_RELAXED);
   put_block(b);
   km_emu_here = outside;
 }

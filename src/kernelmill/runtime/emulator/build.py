@@ -16,6 +16,7 @@ from kernelmill import events
 from kernelmill.cache import Bundle, EntryPoint, Image, default_cache, digest
 from kernelmill.config import get_config
 from kernelmill.errors import CompileError, DeviceError, ToolchainError
+from kernelmill.runtime.emulator.refusals import refusal_at
 from kernelmill.runtime.emulator.sources import HERE, SHIMS, emulator_digest, gather
 from kernelmill.toolchain import compile_shared, find_host_compiler, toolchain_identity
 from kernelmill.toolchain.includes import included
@@ -44,6 +45,8 @@ _KERNEL_FLAGS: Final = (
     "-Wl,-z,undefs",
 )
 # Plain forms are loops over arrays that may overlap, so what is tested before a loop is worth it.
+# A frame that is larger than the page that guards a stack touches it, instead of the stack below.
+_STACK_FLAGS: Final = ("-fstack-clash-protection",)
 _VECTOR_FLAGS: Final = ("-fvect-cost-model=dynamic",)
 # A line of the compiler about an entry of `_entries`.
 _ENTRY_LINE: Final = re.compile(r"^kernels:(\d+):\d+: error", re.MULTILINE)
@@ -52,7 +55,10 @@ _PLAIN_LINE: Final = re.compile(r"^plain:\d+:\d+: error", re.MULTILINE)
 # A text that says `volatile` calls the runtime at every branch.
 _SPIN_FLAGS: Final = ("-fsanitize-coverage=trace-pc", "-DKM_EMU_SPIN")
 # The loader finds `main` among the symbols of the library.
-_PROGRAM_FLAGS: Final = ("-fvisibility=default",)
+_PROGRAM_FLAGS: Final = ("-fvisibility=default", "-Wl,--wrap=clock")
+# What a program that includes OpenMP's header is compiled with.
+_OPENMP: Final = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<omp\.h>", re.MULTILINE)
+_OPENMP_FLAGS: Final = ("-fopenmp", "-lgomp")
 # The hooks are the runtime's own, so the libraries of the compiler's sanitizers are kept out. Lines
 # must stay what they are: nothing is merged across them.
 _SANITIZER_FLAGS: Final = (
@@ -63,6 +69,8 @@ _SANITIZER_FLAGS: Final = (
     "-fno-crossjumping",
     "-fno-tree-tail-merge",
     "-DKM_EMU_SANITIZER",
+    "-Wl,--wrap=memcpy,--wrap=memmove,--wrap=memset,--wrap=malloc,--wrap=free",
+    "-Wl,--wrap=_Znwm,--wrap=_Znam,--wrap=_ZdlPv,--wrap=_ZdaPv,--wrap=_ZdlPvm,--wrap=_ZdaPvm",
     "-nodefaultlibs",
     "-lstdc++",
     "-lgcc_s",
@@ -205,6 +213,9 @@ def _compile(request: Request, compiler: HostCompiler, march: str, directory: Pa
     # The flags of kernels keep clang++ from linking a C++ library; host code may need one.
     library = ("-lstdc++",) if request.program and compiler.kind == "clang" else ()
     vectors = _VECTOR_FLAGS if compiler.kind == "gcc" else ()
+    stacks = _STACK_FLAGS if compiler.kind != "zig" else ()
+    defines = [f"-D{d}" for d in request.defines]
+    openmp = _OPENMP_FLAGS if _OPENMP.search(_all_texts(request)) else ()
     spin = _SPIN_FLAGS if sources.spins and not request.sanitize else ()
 
     def attempt(text: str) -> CompileResult:
@@ -213,8 +224,17 @@ def _compile(request: Request, compiler: HostCompiler, march: str, directory: Pa
             directory / "kernels.so",
             compiler=compiler,
             march=march,
-            include_dirs=(include, HERE.parent, SHIMS),
-            extra=(*map(str, others), *request.flags(), *spin, *vectors, *library),
+            include_dirs=(include, HERE.parent, SHIMS, *request.include_dirs),
+            extra=(
+                *map(str, others),
+                *request.flags(),
+                *spin,
+                *vectors,
+                *stacks,
+                *library,
+                *openmp,
+                *defines,
+            ),
         )
 
     numbers = _numbers(sources.kernels, request.expressions)
@@ -255,10 +275,18 @@ def _compiled(
             places = {int(line) - 1 for line in _ENTRY_LINE.findall(error.log)}
             unseen = {name for place, name in enumerate(numbers) if place in places}
             if not unseen - set(request.expressions):
+                refused = refusal_at(error)
+                if refused is not None:
+                    raise refused from error
                 if "kernels.cpp" in error.hint:  # what is there is gone when the user reads this
                     error.hint = f"it is the emulator's form of {request.name}"
                 raise
             numbers = {n: i for n, i in numbers.items() if n not in unseen}
+
+
+def _all_texts(request: Request) -> str:
+    others = (path.read_text(encoding="utf-8", errors="replace") for path in request.others)
+    return "\n".join([request.text, *others])
 
 
 def _state(path: Path, directories: Sequence[Path]) -> tuple[object, ...]:

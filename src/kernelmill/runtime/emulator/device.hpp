@@ -3,6 +3,10 @@
 #pragma once
 
 #define __CUDACC__ 1
+#define __NVCC__ 1
+#define __CUDACC_VER_MAJOR__ 13
+#define __CUDACC_VER_MINOR__ 0
+#define __CUDACC_VER_BUILD__ 0
 #ifndef __CUDA_ARCH__
 #define __CUDA_ARCH__ 900
 #endif
@@ -13,7 +17,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#ifdef KM_EMU_PROGRAM  // another file may define it, or launch it
+#define __global__
+#else
 #define __global__ inline __attribute__((always_inline))
+#endif
 #define __device__
 #define __host__
 #define __constant__
@@ -25,6 +33,9 @@
 #define __forceinline__ inline __attribute__((always_inline))
 #define __inline_hint__ inline
 #define __restrict__ __restrict
+#define __builtin_align__(n) __attribute__((aligned(n)))
+#define __device_builtin__
+#define __cudart_builtin__
 #define __align__(n) __attribute__((aligned(n)))  // `alignas` may not stand between declaration specifiers
 // One block runs on an OS thread at a time, so thread-local is shared by a block.
 #define __shared__ static thread_local
@@ -33,7 +44,9 @@
 #include "warp.hpp"
 #include "atomics.hpp"
 #include "integers.hpp"
+#include "lanes.hpp"
 #include "math.hpp"
+#include "special.hpp"
 
 KM_EMU_INLINE void __trap() { km_emu_trap("__trap"); }
 KM_EMU_INLINE void __brkpt() { km_emu_trap("__brkpt"); }

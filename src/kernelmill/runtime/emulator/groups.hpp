@@ -79,9 +79,46 @@ struct warp_part {
   template <class T> unsigned match_all(T v, int& all) const { return __match_all_sync(lanes, v, &all) >> first(); }
 };
 
+// Neighbours of several warps: they meet at a barrier of their own, and leave values for each other in shared memory.
+template <unsigned N>
+struct block_part {
+  static constexpr int first_barrier = N == 64 ? 16 : N == 128 ? 32 : N == 256 ? 40 : N == 512 ? 44 : 46;
+  static unsigned thread_rank() { return KM_EMU_RANK % N; }
+  static unsigned meta_group_rank() { return KM_EMU_RANK / N; }
+  static unsigned meta_group_size() { return (thread_block::size() + N - 1) / N; }
+  static void sync() { km_emu_barrier(first_barrier + (int)meta_group_rank(), N, 0, 0); }
+  template <class T> static T take(const T& value, unsigned rank) {
+    struct alignas(T) Slot { char bytes[sizeof(T)]; };
+    static thread_local Slot left_for_others[1024];
+    Slot* mine = left_for_others + (KM_EMU_RANK - thread_rank());
+    __builtin_memcpy(&mine[thread_rank()], &value, sizeof(T));
+    sync();
+    T taken;
+    __builtin_memcpy(&taken, &mine[rank], sizeof(T));
+    sync();
+    return taken;
+  }
+  template <class T> static T shfl(const T& v, unsigned rank) { return take(v, rank % N); }
+  template <class T> static T shfl_up(const T& v, unsigned by) {
+    return take(v, thread_rank() >= by ? thread_rank() - by : thread_rank());
+  }
+  template <class T> static T shfl_down(const T& v, unsigned by) {
+    return take(v, thread_rank() + by < N ? thread_rank() + by : thread_rank());
+  }
+  template <class T> static T shfl_xor(const T& v, unsigned across) { return take(v, (thread_rank() ^ across) % N); }
+  static int any(int test) {
+    int found = 0;
+    for (unsigned by = 0; by < N; by++) found |= take(test != 0, by);
+    return found;
+  }
+  static int all(int test) { return !any(!test); }
+};
+template <bool Wide, unsigned N> struct part_for { typedef warp_part type; };
+template <unsigned N> struct part_for<true, N> { typedef block_part<N> type; };
+
 template <unsigned N, class Parent = void>
-struct thread_block_tile : warp_part {
-  static_assert(N && N <= 32 && !(N & (N - 1)), "a tile has 1, 2, 4, ... 32 threads");
+struct thread_block_tile : part_for<(N > 32), N>::type {
+  static_assert(N && N <= 1024 && !(N & (N - 1)), "a tile has 1, 2, 4, ... 1024 threads");
   static constexpr unsigned size() { return N; }
   static constexpr unsigned num_threads() { return N; }
 };
@@ -121,6 +158,10 @@ struct coalesced_group {
 };
 
 KM_EMU_INLINE thread_block this_thread_block() { return {}; }
+template <unsigned Threads = 1024, unsigned Tiles = 0> struct block_tile_memory { char unused; };
+template <unsigned Threads, unsigned Tiles> KM_EMU_INLINE thread_block this_thread_block(block_tile_memory<Threads, Tiles>&) {
+  return {};
+}
 KM_EMU_INLINE grid_group this_grid() { return {}; }
 // Lanes run independently, so the threads that are together are one.
 KM_EMU_INLINE coalesced_group coalesced_threads() { return coalesced_group{1u << KM_EMU_LANE}; }
@@ -136,7 +177,8 @@ KM_EMU_INLINE warp_part part_of(unsigned count) {
   return warp_part{all << ((unsigned)KM_EMU_LANE & ~(count - 1)), count};
 }
 template <unsigned N, class G> KM_EMU_INLINE thread_block_tile<N> tiled_partition(const G&) {
-  return thread_block_tile<N>{part_of(N)};
+  if constexpr (N > 32) return thread_block_tile<N>{};
+  else return thread_block_tile<N>{part_of(N)};
 }
 
 // Any of them, by value.
@@ -157,6 +199,16 @@ struct thread_group {
 template <class G> KM_EMU_INLINE thread_group tiled_partition(const G&, unsigned count) { return part_of(count); }
 
 template <class G> KM_EMU_INLINE void sync(const G& group) { group.sync(); }
+template <class G> KM_EMU_INLINE unsigned thread_rank(const G& group) { return group.thread_rank(); }
+// One of them does it.
+template <class G, class F, class... A> KM_EMU_INLINE void invoke_one(const G& group, F f, A... arguments) {
+  if (group.thread_rank() == 0) f(arguments...);
+}
+template <class G, class F, class... A> KM_EMU_INLINE auto invoke_one_broadcast(const G& group, F f, A... arguments) {
+  decltype(f(arguments...)) made{};
+  if (group.thread_rank() == 0) made = f(arguments...);
+  return group.shfl(made, 0);
+}
 template <class G> KM_EMU_INLINE unsigned group_size(const G& group) { return group.size(); }
 
 // ---- what a tile computes -------------------------------------------------------------------------------------------
@@ -188,11 +240,17 @@ KM_EMU_INLINE T reduce(const G& group, T value, Op op) {
 }
 
 // Copies are made at once, by all threads of the group together.
-template <class G, class T>
-KM_EMU_INLINE void memcpy_async(const G& group, T* to, const T* from, size_t bytes) {
+template <class G, class T, class U>
+KM_EMU_INLINE void memcpy_async(const G& group, T* to, const U* from, size_t bytes) {
   for (size_t at = group.thread_rank(); at < bytes; at += group.size()) ((char*)to)[at] = ((const char*)from)[at];
 }
 template <class G> KM_EMU_INLINE void wait(const G& group) { group.sync(); }
 template <unsigned N, class G> KM_EMU_INLINE void wait_prior(const G& group) { group.sync(); }
+
+namespace experimental {
+using cooperative_groups::block_tile_memory;
+using cooperative_groups::this_thread_block;
+using cooperative_groups::tiled_partition;
+}  // namespace experimental
 
 }  // namespace cooperative_groups

@@ -2,6 +2,7 @@
 #pragma once
 #include "atomics.hpp"
 #include "half_bits.hpp"
+#include "integers.hpp"
 #include "math.hpp"
 
 // The types: 16 bits, converted from every number and to float, as in CUDA.
@@ -126,9 +127,6 @@ KM_EMU_INLINE __half __float2half(float v) { return __half(v); }
 KM_EMU_INLINE __half __float2half_rn(float v) { return __half(v); }
 KM_EMU_INLINE __half __double2half(double v) { return __half(v); }
 KM_EMU_INLINE float __half2float(__half v) { return (float)v; }
-KM_EMU_INLINE __half __int2half_rn(int v) { return __half(v); }
-KM_EMU_INLINE int __half2int_rn(__half v) { return (int)__builtin_rintf((float)v); }
-KM_EMU_INLINE int __half2int_rz(__half v) { return (int)(float)v; }
 KM_EMU_INLINE __half2 __float2half2_rn(float v) { return __half2(__half(v), __half(v)); }
 KM_EMU_INLINE __half2 __floats2half2_rn(float a, float b) { return __half2(__half(a), __half(b)); }
 KM_EMU_INLINE __half2 __float22half2_rn(float2 v) { return __half2(__half(v.x), __half(v.y)); }
@@ -165,6 +163,57 @@ KM_EMU_INLINE short __bfloat16_as_short(__nv_bfloat16 v) { return (short)v.__x; 
 KM_EMU_PAIRS(__half, __half2, __low2half, __high2half, __halves2half2)
 KM_EMU_PAIRS(__nv_bfloat16, __nv_bfloat162, __low2bfloat16, __high2bfloat16, __halves2bfloat162)
 #undef KM_EMU_PAIRS
+#define KM_EMU_MORE(T, T2)                                                                     \
+  KM_EMU_INLINE T __hfma_relu(T a, T b, T c) { return __hmax(__hfma(a, b, c), T(0.0f)); }      \
+  KM_EMU_INLINE T2 __hfma2_relu(T2 a, T2 b, T2 c) { return __hmax2(__hfma2(a, b, c), T2(T(0.0f), T(0.0f))); } \
+  KM_EMU_INLINE T2 __hcmadd(T2 a, T2 b, T2 c) {                                                \
+    return T2(__hfma(-a.y, b.y, __hfma(a.x, b.x, c.x)), __hfma(a.y, b.x, __hfma(a.x, b.y, c.y))); \
+  }                                                                                            \
+  KM_EMU_INLINE T __hadd_sat(T a, T b) { return __hmin(__hmax(a + b, T(0.0f)), T(1.0f)); }     \
+  KM_EMU_INLINE T __hsub_sat(T a, T b) { return __hmin(__hmax(a - b, T(0.0f)), T(1.0f)); }     \
+  KM_EMU_INLINE T __hmul_sat(T a, T b) { return __hmin(__hmax(a * b, T(0.0f)), T(1.0f)); }     \
+  KM_EMU_INLINE T __hfma_sat(T a, T b, T c) { return __hmin(__hmax(__hfma(a, b, c), T(0.0f)), T(1.0f)); } \
+  KM_EMU_INLINE T2 __hadd2_rn(T2 a, T2 b) { return a + b; }                                    \
+  KM_EMU_INLINE T2 __hsub2_rn(T2 a, T2 b) { return a - b; }                                    \
+  KM_EMU_INLINE T2 __hmul2_rn(T2 a, T2 b) { return a * b; }                                    \
+  KM_EMU_INLINE T2 __hisnan2(T2 a) { return T2(T(__hisnan(a.x) ? 1.0f : 0.0f), T(__hisnan(a.y) ? 1.0f : 0.0f)); }
+#define KM_EMU_BOTH(T2, name, op)                                                              \
+  KM_EMU_INLINE bool __hb##name##2(T2 a, T2 b) { return a.x op b.x && a.y op b.y; }            \
+  KM_EMU_INLINE unsigned __h##name##2_mask(T2 a, T2 b) {                                       \
+    return (a.x op b.x ? 0xffffu : 0u) | (a.y op b.y ? 0xffff0000u : 0u);                      \
+  }
+#define KM_EMU_BOTHS(T, T2)                                                                    \
+  KM_EMU_MORE(T, T2)                                                                           \
+  KM_EMU_BOTH(T2, eq, ==) KM_EMU_BOTH(T2, ne, !=) KM_EMU_BOTH(T2, lt, <)                       \
+  KM_EMU_BOTH(T2, le, <=) KM_EMU_BOTH(T2, gt, >) KM_EMU_BOTH(T2, ge, >=)
+KM_EMU_BOTHS(__half, __half2)
+KM_EMU_BOTHS(__nv_bfloat16, __nv_bfloat162)
+#undef KM_EMU_BOTHS
+#undef KM_EMU_BOTH
+#undef KM_EMU_MORE
+// Integers and 16-bit floats, by the names of their types.
+#define KM_EMU_INTEGER(name, I)                                                                              \
+  KM_EMU_INLINE I __half2##name##_rn(__half v) { return km_emu::saturated<I>(__builtin_rint((float)v)); }    \
+  KM_EMU_INLINE I __half2##name##_rz(__half v) { return km_emu::saturated<I>(__builtin_trunc((float)v)); }   \
+  KM_EMU_INLINE I __half2##name##_ru(__half v) { return km_emu::saturated<I>(__builtin_ceil((float)v)); }    \
+  KM_EMU_INLINE I __half2##name##_rd(__half v) { return km_emu::saturated<I>(__builtin_floor((float)v)); }   \
+  KM_EMU_INLINE I __bfloat162##name##_rn(__nv_bfloat16 v) { return km_emu::saturated<I>(__builtin_rint((float)v)); }  \
+  KM_EMU_INLINE I __bfloat162##name##_rz(__nv_bfloat16 v) { return km_emu::saturated<I>(__builtin_trunc((float)v)); } \
+  KM_EMU_INLINE I __bfloat162##name##_ru(__nv_bfloat16 v) { return km_emu::saturated<I>(__builtin_ceil((float)v)); }  \
+  KM_EMU_INLINE I __bfloat162##name##_rd(__nv_bfloat16 v) { return km_emu::saturated<I>(__builtin_floor((float)v)); } \
+  KM_EMU_INLINE __half __##name##2half_rn(I v) { return __half((double)v); }                                 \
+  KM_EMU_INLINE __nv_bfloat16 __##name##2bfloat16_rn(I v) { return __nv_bfloat16((double)v); }
+KM_EMU_INTEGER(int, int)
+KM_EMU_INTEGER(uint, unsigned)
+KM_EMU_INTEGER(short, short)
+KM_EMU_INTEGER(ushort, unsigned short)
+KM_EMU_INTEGER(ll, long long)
+KM_EMU_INTEGER(ull, unsigned long long)
+#undef KM_EMU_INTEGER
+KM_EMU_INLINE __nv_bfloat162 __low2bfloat162(__nv_bfloat162 v) { return __nv_bfloat162(v.x, v.x); }
+KM_EMU_INLINE __nv_bfloat162 __high2bfloat162(__nv_bfloat162 v) { return __nv_bfloat162(v.y, v.y); }
+KM_EMU_INLINE __nv_bfloat162 __lows2bfloat162(__nv_bfloat162 a, __nv_bfloat162 b) { return __nv_bfloat162(a.x, b.x); }
+KM_EMU_INLINE __nv_bfloat162 __highs2bfloat162(__nv_bfloat162 a, __nv_bfloat162 b) { return __nv_bfloat162(a.y, b.y); }
 KM_EMU_INLINE __half2 __low2half2(__half2 v) { return __half2(v.x, v.x); }
 KM_EMU_INLINE __half2 __high2half2(__half2 v) { return __half2(v.y, v.y); }
 KM_EMU_INLINE __half2 __lows2half2(__half2 a, __half2 b) { return __half2(a.x, b.x); }

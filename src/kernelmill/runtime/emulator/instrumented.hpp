@@ -32,10 +32,45 @@ KM_EMU_HOOK void __tsan_write_range(void* p, long n) { checks::access_range(p, (
 KM_EMU_HOOK void __tsan_init() {}
 KM_EMU_HOOK void __tsan_func_entry(void*) {}
 KM_EMU_HOOK void __tsan_func_exit() {}
-KM_EMU_HOOK void __tsan_vptr_update(void**, void*) {}
-KM_EMU_HOOK void __tsan_vptr_read(void**) {}
+KM_EMU_HOOK void __tsan_vptr_update(void** p, void*) { checks::access(p, 8, checks::writing, KM_EMU_CALLER); }
+KM_EMU_HOOK void __tsan_vptr_read(void** p) { checks::access(p, 8, checks::reading, KM_EMU_CALLER); }
 KM_EMU_HOOK void __tsan_atomic_thread_fence(int) { checks::fence(); }
 KM_EMU_HOOK void __tsan_atomic_signal_fence(int) {}
+
+// The C library's functions on memory, as the linker names them for us. What they read may have holes.
+KM_EMU_HOOK void* __wrap_memcpy(void* to, const void* from, usize n) {
+  checks::moved(to, from, n, KM_EMU_CALLER);
+  return __builtin_memcpy(to, from, n);
+}
+KM_EMU_HOOK void* __wrap_memmove(void* to, const void* from, usize n) {
+  checks::moved(to, from, n, KM_EMU_CALLER);
+  return __builtin_memmove(to, from, n);
+}
+KM_EMU_HOOK void* __wrap_memset(void* to, int value, usize n) {
+  if (checks::self) checks::access_range(to, n, checks::writing, KM_EMU_CALLER);
+  return __builtin_memset(to, value, n);
+}
+
+// Memory that a kernel asks for is an array as others are.
+namespace km_emu {
+inline void* asked_for(usize n, const char* name) {
+  void* made = malloc(n);
+  if (checks::self && made) checks::allocated(made, n, name);
+  return made;
+}
+inline void given_back(void* at) {
+  if (checks::self && at) checks::freed(at);
+  free(at);
+}
+}  // namespace km_emu
+KM_EMU_HOOK void* __wrap_malloc(usize n) { return asked_for(n, "memory of malloc"); }
+KM_EMU_HOOK void __wrap_free(void* at) { given_back(at); }
+KM_EMU_HOOK void* __wrap__Znwm(usize n) { return asked_for(n, "memory of new"); }
+KM_EMU_HOOK void* __wrap__Znam(usize n) { return asked_for(n, "memory of new"); }
+KM_EMU_HOOK void __wrap__ZdlPv(void* at) { given_back(at); }
+KM_EMU_HOOK void __wrap__ZdaPv(void* at) { given_back(at); }
+KM_EMU_HOOK void __wrap__ZdlPvm(void* at, usize) { given_back(at); }
+KM_EMU_HOOK void __wrap__ZdaPvm(void* at, usize) { given_back(at); }
 
 // ---- atomics: the orders are those of C++, 2 and up acquire, 3 and up release ---------------------------------------
 
@@ -172,6 +207,10 @@ inline void find_module(const void* code) {
         }
         if (!inside) return 0;
         module_low = (char*)info->dlpi_addr;
+        char* constants = module_low;  // tables of the compiler, which are protected once the module is loaded
+        for (int i = 0; i < info->dlpi_phnum; i++)
+          if (info->dlpi_phdr[i].p_type == PT_GNU_RELRO)
+            constants = module_low + info->dlpi_phdr[i].p_vaddr + info->dlpi_phdr[i].p_memsz;
         for (int i = 0; i < info->dlpi_phnum; i++) {
           const auto& part = info->dlpi_phdr[i];
           if (part.p_type != PT_LOAD) continue;
@@ -179,7 +218,9 @@ inline void find_module(const void* code) {
           if (low + part.p_memsz > module_high) module_high = low + part.p_memsz;
           if (!(part.p_flags & PF_W)) continue;
           Region* made = new Region;
-          made->cover(low, part.p_memsz, "memory of the module", module_memory, false);
+          char* high = low + part.p_memsz;
+          if (low < constants && constants < high) low = constants;
+          made->cover(low, (usize)(high - low), "memory of the module", module_memory, false);
           arrays.module_parts.push_back(made);
         }
         return 1;

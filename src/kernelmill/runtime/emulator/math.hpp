@@ -111,14 +111,25 @@ template <class T> KM_EMU_INLINE T umax(T a, T b) { return max(a, b); }
 template <class T> KM_EMU_INLINE T llmin(T a, T b) { return min(a, b); }
 template <class T> KM_EMU_INLINE T llmax(T a, T b) { return max(a, b); }
 
+// Of half turns; exact where they are.
+namespace km_emu {
+KM_EMU_INLINE double half_turns(double x) { return x - 2 * __builtin_rint(x / 2); }
+KM_EMU_INLINE double sine_of_turns(double x) {
+  double r = half_turns(x);
+  if (r > 0.5) r = 1 - r;
+  if (r < -0.5) r = -1 - r;
+  return __builtin_sin(3.14159265358979323846 * r);
+}
+KM_EMU_INLINE double cosine_of_turns(double x) { return sine_of_turns(0.5 - __builtin_fabs(half_turns(x))); }
+}  // namespace km_emu
 #define KM_EMU_EXTRA(name, single, precise)                                \
   KM_EMU_INLINE float name##f(float x) { return single; }                  \
   KM_EMU_INLINE float name(float x) { return single; }                     \
   KM_EMU_INLINE double name(double x) { return precise; }
 KM_EMU_EXTRA(rsqrt, 1.0f / __builtin_sqrtf(x), 1.0 / __builtin_sqrt(x))
 KM_EMU_EXTRA(rcbrt, 1.0f / __builtin_cbrtf(x), 1.0 / __builtin_cbrt(x))
-KM_EMU_EXTRA(sinpi, (float)__builtin_sin(3.14159265358979323846 * x), __builtin_sin(3.14159265358979323846 * x))
-KM_EMU_EXTRA(cospi, (float)__builtin_cos(3.14159265358979323846 * x), __builtin_cos(3.14159265358979323846 * x))
+KM_EMU_EXTRA(sinpi, (float)km_emu::sine_of_turns(x), km_emu::sine_of_turns(x))
+KM_EMU_EXTRA(cospi, (float)km_emu::cosine_of_turns(x), km_emu::cosine_of_turns(x))
 KM_EMU_EXTRA(normcdf, 0.5f * __builtin_erfcf(-0.70710678f * x), 0.5 * __builtin_erfc(-0.70710678118654752440 * x))
 #undef KM_EMU_EXTRA
 #if !defined(_GNU_SOURCE) || defined(KM_EMU_LIGHT)

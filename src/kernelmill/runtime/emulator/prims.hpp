@@ -189,7 +189,7 @@ KM_INL void store_both(void* to, u64 a, u64 b) { km_emu_store_both(to, a, b); }
 
 KM_INL void part_barrier(int id, int threads) { km_emu_barrier(id, threads, 0, 0); }
 KM_INL void copy_barrier_init(u64* word, u32 arrivals) { km_emu_transaction((km_emu::u64*)word, 0, arrivals); }
-KM_INL void copy_barriers_made() {}
+KM_INL void copy_barriers_made() { km_emu_fence_proxy(0); }
 KM_INL void copy_barrier_arrive(u64* word) { km_emu_transaction((km_emu::u64*)word, 1, 1); }
 KM_INL void copy_barrier_expect(u64* word, u32 bytes) { km_emu_transaction((km_emu::u64*)word, 2, bytes); }
 KM_INL void copy_barrier_wait(u64* word, u32 parity) { km_emu_transaction_wait((km_emu::u64*)word, parity); }
@@ -197,9 +197,10 @@ KM_INL void bulk_load(void* to, const void* from, u32 bytes, u64* word) {
   km_emu_bulk_copy(to, from, bytes, (km_emu::u64*)word);
 }
 KM_INL void bulk_store(void* to, const void* from, u32 bytes) { km_emu_bulk_copy(to, from, bytes, nullptr); }
-KM_INL void bulk_stores_read() {}
-KM_INL void bulk_stores_before_read() {}
-KM_INL void bulk_stores_done() {}
-KM_INL void seen_by_copies() {}
+KM_INL void copies_grouped() { km_emu_copies_commit(0), km_emu_copies_commit(1); }
+KM_INL void bulk_stores_read() { copies_grouped(), km_emu_copies_wait(0, 0); }
+KM_INL void bulk_stores_before_read() { copies_grouped(), km_emu_copies_wait(0, 1); }
+KM_INL void bulk_stores_done() { km_emu_copies_wait(0, 0), km_emu_copies_wait(1, 0); }
+KM_INL void seen_by_copies() { km_emu_fence_proxy(1); }
 
 }  // namespace km

@@ -50,10 +50,21 @@ template <class D, class S, class... H>
 KM_EMU_INLINE void bulk_to_global(D to, S from, unsigned bytes, H...) {
   km_emu_bulk_copy(at(to), at(from), bytes, nullptr);
 }
-template <int Bytes, class D, class S> KM_EMU_INLINE void copy(D to, S from) {
-  struct alignas(Bytes) Part { char byte[Bytes]; };
-  *(Part*)at(to) = *(const Part*)at(from);
+// The rest of `Bytes`, where fewer are taken, becomes zero.
+template <int Bytes, class D, class S> KM_EMU_INLINE void copy(D to, S from, unsigned taken = Bytes) {
+  const u32 bytes = taken < Bytes ? taken : Bytes;
+  km_emu_small_copy(at(to), at(from), bytes, Bytes - bytes);
 }
+template <class D, class S> KM_EMU_INLINE void copy_sized(D to, S from, unsigned bytes, unsigned taken = 16) {
+  km_emu_small_copy(at(to), at(from), taken < bytes ? taken : bytes, taken < bytes ? bytes - taken : 0);
+}
+KM_EMU_INLINE void commit_small() { km_emu_copies_commit(2); }
+KM_EMU_INLINE void wait_small(unsigned pending) { km_emu_copies_wait(2, pending); }
+KM_EMU_INLINE void wait_all_small() { commit_small(), wait_small(0); }
+KM_EMU_INLINE void commit_bulk() { km_emu_copies_commit(0), km_emu_copies_commit(1); }
+KM_EMU_INLINE void wait_bulk_read(unsigned pending) { km_emu_copies_wait(0, pending); }
+KM_EMU_INLINE void wait_bulk(unsigned pending) { km_emu_copies_wait(0, pending), km_emu_copies_wait(1, pending); }
+template <int What> KM_EMU_INLINE void fence_proxy() { km_emu_fence_proxy(What); }
 
 // ---- loads and stores: plain, relaxed or volatile (1), acquire or release (2) ---------------------------------------
 

@@ -14,7 +14,7 @@ from kernelmill.errors import NotImplementedHere
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["translate"]
+__all__ = ["is_ptx", "translate"]
 
 _SHARED: Final = r"(?:\.shared(?:::cta|::cluster)?)"
 _AT: Final = r"\[%(?:\d+)(?:\+0)?\]"
@@ -89,11 +89,23 @@ _ROWS: Final[tuple[tuple[str, str], ...]] = (
         rf"cp\.async\.bulk\.global\.shared::cta\.bulk_group{_HINT}{_AT},{_AT},%\d+(?:,%\d+)?;",
         "bulk_to_global",
     ),
-    (rf"cp\.async\.bulk\.(?:commit_group|wait_group(?:\.read)?{_VALUE});", "nothing"),
-    (rf"cp\.async\.c[ag]\.shared\.global{_HINT}{_AT},{_AT},(?P<bytes>\d+);", "copy<{bytes}>"),
-    (rf"cp\.async\.(?:commit_group|wait_all|wait_group{_VALUE});", "nothing"),
-    (r"fence\.proxy\.async[\w.:]*;", "nothing"),
-    (r"fence\.mbarrier_init\.[\w.:]*;", "nothing"),
+    (r"cp\.async\.bulk\.commit_group;", "commit_bulk"),
+    (rf"cp\.async\.bulk\.wait_group{_VALUE};", "wait_bulk"),
+    (rf"cp\.async\.bulk\.wait_group\.read{_VALUE};", "wait_bulk_read"),
+    (
+        rf"cp\.async\.c[ag]{_SHARED}\.global{_CACHE}{_HINT}{_AT},{_AT},(?P<bytes>\d+)(?:,%\d+)?;",
+        "copy<{bytes}>",
+    ),
+    (
+        rf"cp\.async\.c[ag]{_SHARED}\.global{_CACHE}{_HINT}{_AT},{_AT},%\d+(?:,%\d+)?;",
+        "copy_sized",
+    ),
+    (r"cp\.async\.commit_group;", "commit_small"),
+    (r"cp\.async\.wait_all;", "wait_all_small"),
+    (rf"cp\.async\.wait_group{_VALUE};", "wait_small"),
+    (r"fence\.proxy\.async\.shared[\w:{},]*;", "fence_proxy<1>"),
+    (r"fence\.proxy\.async(?:\.global)?;", "fence_proxy<2>"),
+    (r"fence\.mbarrier_init\.[\w.:]*;", "fence_proxy<0>"),
     (rf"setmaxnreg\.[\w.]+{_VALUE};", "nothing"),
     (r"griddepcontrol\.\w+;", "nothing"),
     (rf"prefetch(?:u)?(?:\.global)?\.L\w+{_AT};", "nothing"),
@@ -145,8 +157,20 @@ _ROWS: Final[tuple[tuple[str, str], ...]] = (
     (r"mapa(?:\.shared::cluster)?\.u32%0,%1,%2;", "same_block"),
 )
 _TABLE: Final = tuple((re.compile(text), function) for text, function in _ROWS)
+# Functions whose arguments may be numbers in the text.
+_NUMBERED: Final = ("barrier_", "wait_bulk", "wait_small")
 _COMMENT: Final = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+# An instruction with a type, a space or a form, as all but a few of PTX have.
+_TYPED: Final = re.compile(r"(?<![\w.%])[a-z][a-z0-9_]*(?:\.[a-z0-9_]+)+")
 _NUMBERS: Final = re.compile(r"%(\d+)|(\d+)")
+
+
+def is_ptx(text: str) -> bool:
+    """Return whether an instruction text is PTX; host code may hold instructions of the host."""
+    key = "".join(_COMMENT.sub("", text).split())
+    if not key or any(pattern.fullmatch(key) for pattern, _ in _TABLE):
+        return True
+    return bool(_TYPED.search(text))
 
 
 def translate(text: str, operands: Sequence[str], line: int) -> str:
@@ -183,7 +207,7 @@ def translate(text: str, operands: Sequence[str], line: int) -> str:
         if "order" in groups:
             groups["order"] = str(_ORDERS[groups["order"]])
         given = list(operands)
-        if function.startswith("barrier_"):
+        if function.startswith(_NUMBERED):
             given = _literals(key, operands)
         return f"km_emu::ptx::{function.format(**groups)}({', '.join(given)})"
     shown = " ".join(text.split())
@@ -195,6 +219,6 @@ def translate(text: str, operands: Sequence[str], line: int) -> str:
 
 
 def _literals(key: str, operands: Sequence[str]) -> list[str]:
-    """Return the arguments of a barrier, which may be numbers in the text."""
+    """Return the arguments of a barrier or wait, which may be numbers in the text."""
     body = re.split(r"sync|arrive", key, maxsplit=1)[1]
     return [operands[int(n)] if n else literal for n, literal in _NUMBERS.findall(body)]

@@ -11,8 +11,9 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from kernelmill.errors import CompileError, NotImplementedHere
-from kernelmill.runtime.emulator.ptx import translate
+from kernelmill.errors import CompileError
+from kernelmill.runtime.emulator.ptx import is_ptx, translate
+from kernelmill.runtime.emulator.refusals import REFUSED_WORDS, refusal
 from kernelmill.runtime.emulator.tokens import (
     closing,
     is_blank,
@@ -42,19 +43,6 @@ _ATTRIBUTES: Final = frozenset(
     )
 )
 _NULLS: Final = frozenset(("0", "NULL", "nullptr"))
-# Names of CUDA that mean something a host cannot do, and what that is.
-_REFUSED: Final = {
-    "wmma": "tensor cores",
-    "cudaTextureObject_t": "textures",
-    "cudaSurfaceObject_t": "surfaces",
-    "tex1D": "textures",
-    "tex1Dfetch": "textures",
-    "tex2D": "textures",
-    "tex3D": "textures",
-    "CUtensorMap": "tensor maps",
-    "cudaGraphLaunch": "graphs",
-    "cudaStreamBeginCapture": "graphs",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +102,7 @@ def rewrite(text: str, macros: frozenset[str] = frozenset()) -> Rewritten:
     --------
     >>> from kernelmill.runtime.emulator.rewrite import rewrite
     >>> rewrite("void f() { k<<<1, 32>>>(x); }").text
-    'void f() { km_emu::launch(km_emu::Shape(1, 32), [&](auto... a_) { k(a_...); }, x); }'
+    'void f() { km_emu::launch(km_emu::Shape(1, 32), [=](auto... a_) { k(a_...); }, x); }'
     """
     writer = _Writer(tokens(text), macros | kernel_macros(text))
     writer.run()
@@ -127,9 +115,13 @@ def rewrite(text: str, macros: frozenset[str] = frozenset()) -> Rewritten:
 
 @dataclass(slots=True)
 class _Scope:
-    """A pair of braces: a namespace by its name, "" for `extern "C"`, None for code or a class."""
+    """A pair of braces: a namespace by its name, "" for `extern "C"`, None for code or a class.
+
+    `device` says whether code in it runs on the device only.
+    """
 
     name: str | None
+    device: bool = False
 
 
 @dataclass(slots=True)
@@ -145,6 +137,8 @@ class _Writer:
     launches: bool = False
     spins: bool = False
     line: int = 1
+    # In a directive of the preprocessor, lines end in a backslash.
+    line_end: str = "\n"
     # Where the declaration that is being read began, among the tokens.
     begun: int = 0
 
@@ -173,7 +167,7 @@ class _Writer:
             after += 1
         body = self.found[at:after]
         if "asm" in body or "<<<" in body or "__asm__" in body:
-            inner = _Writer(self.found[at + 1 : after], frozenset(), line=self.line)
+            inner = _Writer(body[1:], frozenset(), line=self.line, line_end="\\\n")
             inner.run()
             self.out += ["#", *inner.out]
             self.ptx, self.launches = self.ptx or inner.ptx, self.launches or inner.launches
@@ -195,9 +189,16 @@ class _Writer:
         elif head[:1] == ["extern"] and not head[2:]:
             self.scopes.append(_Scope(""))
         else:
-            self.scopes.append(_Scope(None))
+            outer = bool(self.scopes) and self.scopes[-1].device
+            self.scopes.append(_Scope(None, self._is_device(head, default=outer)))
         self.begun = at + 1
         return at + 1
+
+    def _is_device(self, head: Sequence[str], *, default: bool) -> bool:
+        """Return whether what begins with these words is code of the device alone."""
+        if "__global__" in head or not self.macros.isdisjoint(head):
+            return True
+        return default if "__device__" not in head else "__host__" not in head
 
     def close_brace(self, at: int) -> int:
         self.out.append("}")
@@ -205,6 +206,10 @@ class _Writer:
             self.scopes.pop()
         self.begun = at + 1
         return at + 1
+
+    def breaks(self, part: Sequence[str]) -> str:
+        """Return as many line breaks as the tokens hold."""
+        return line_breaks(part).replace("\n", self.line_end)
 
     @property
     def in_code(self) -> bool:
@@ -276,8 +281,17 @@ class _Writer:
             self.out.append(f"{type_} (*{name}){rest} = ({type_} (*){rest})KM_EMU_DYNAMIC")
         else:
             self.out.append(f"{type_}* {name} = ({type_}*)KM_EMU_DYNAMIC")
-        self.out.append(line_breaks(self.found[at:end]))
+        self.out.append(self.breaks(self.found[at:end]))
         return end
+
+    def static(self, at: int) -> int:
+        """Drop it beside `__shared__`, which brings its own."""
+        end = at
+        while end < len(self.found) and self.found[end] not in (";", "{", "(", "=", "["):
+            end += 1
+        shared = "__shared__" in self.found[self.begun : end]
+        self.out.append("" if shared else "static")
+        return at + 1
 
     def volatile(self, at: int) -> int:
         self.out.append(self.found[at])
@@ -287,10 +301,7 @@ class _Writer:
     def refuse(self, at: int) -> int:
         """Refuse what the emulator has no form for, by its name and line."""
         word = self.found[at]
-        raise NotImplementedHere(
-            f"line {self.line}: the emulator has no {_REFUSED[word]} ({word})",
-            hint="`#ifdef __KERNELMILL_EMULATOR__` keeps another form for it",
-        )
+        raise refusal(self.line, REFUSED_WORDS[word], word)
 
     def noinline(self, at: int) -> int:
         """Spell it as an attribute; as a macro it would break the C++ library's own spelling."""
@@ -310,15 +321,20 @@ class _Writer:
             flat += [":", ":"] if word == "::" else [word]  # two empty lists of operands
         parts = split(flat, ":")
         text = "".join(_string(word) for word in parts[0] if word.startswith(('"', "R")))
+        if not is_ptx(text):  # an instruction of the host
+            self.out.append("".join(self.found[at : end + 1]))
+            return end + 1
         operands = [o for part in parts[1:3] for o in map(_operand, split(part, ",")) if o]
         self.out.append(translate(text, operands, self.line))
-        self.out.append(line_breaks(self.found[at : end + 1]))
+        self.out.append(self.breaks(self.found[at : end + 1]))
         self.ptx = True
         return end + 1
 
     # ------------------------------------------------------------------- launches
 
     def launch(self, at: int) -> int:
+        if self.scopes and self.scopes[-1].device:
+            raise refusal(self.line, "kernels that launch kernels", "<<<")
         end, depth = at + 1, 0
         while self.found[end] != ">>>" or depth:
             depth += (self.found[end] in "([{") - (self.found[end] in ")]}")
@@ -330,17 +346,17 @@ class _Writer:
             raise CompileError(f"line {self.line}: after >>> come the arguments of the kernel")
         last = closing(self.found, opened)
         first, past = _callee(self.out)
-        name, between = "".join(self.out[first:past]).strip(), line_breaks(self.out[past:])
+        name, between = "".join(self.out[first:past]).strip(), self.breaks(self.out[past:])
         del self.out[first:]
         config = "".join(self.found[at + 1 : end])
         given = self._inner(self.found[opened + 1 : last])
         self.out.append(f"km_emu::launch(km_emu::Shape({config}), {_call(name, given)})")
-        self.out.append(between + line_breaks(self.found[end + 1 : opened]))
+        self.out.append(between + self.breaks(self.found[end + 1 : opened]))
         self.launches = True
         return last + 1
 
     def _inner(self, part: Sequence[str]) -> str:
-        inner = _Writer(part, frozenset(), line=self.line)
+        inner = _Writer(part, frozenset(), line=self.line, line_end=self.line_end)
         inner.run()
         self.launches = self.launches or inner.launches
         return "".join(inner.out)
@@ -353,13 +369,14 @@ _HANDLERS: Final[dict[str, Callable[[_Writer, int], int]]] = {
     "}": _Writer.close_brace,
     "__global__": _Writer.kernel,
     "extern": _Writer.external,
+    "static": _Writer.static,
     "__noinline__": _Writer.noinline,
     "asm": _Writer.assembly,
     "__asm": _Writer.assembly,
     "__asm__": _Writer.assembly,
     "<<<": _Writer.launch,
     "volatile": _Writer.volatile,
-    **dict.fromkeys(_REFUSED, _Writer.refuse),
+    **dict.fromkeys(REFUSED_WORDS, _Writer.refuse),
 }
 
 
@@ -376,8 +393,8 @@ def _call(name: str, given: str) -> str:
         inner = ", ".join(names.get(i, part) for i, part in enumerate(parts))
         rest = "".join(f", {parts[i]}" for i in names)
         breaks = "\n" * (given.count("\n") - rest.count("\n"))
-        return f"[&]({taken}) {{ {name}({inner}); }}{rest}{breaks}"
-    return f"[&](auto... a_) {{ {name}(a_...); }}" + (f", {given}" if given.strip() else given)
+        return f"[=]({taken}) {{ {name}({inner}); }}{rest}{breaks}"
+    return f"[=](auto... a_) {{ {name}(a_...); }}" + (f", {given}" if given.strip() else given)
 
 
 def _parameter(part: Sequence[str]) -> str:
@@ -404,7 +421,7 @@ def _operand(part: Sequence[str]) -> str:
     if opened is None:
         return ""
     body = part[opened + 1 : closing(part, opened)]
-    return "(" + "".join(t for t in body if not t.startswith("//")).strip() + ")"
+    return "(" + "".join(" " if is_blank(t) or t == "\\" else t for t in body).strip() + ")"
 
 
 def _callee(out: Sequence[str]) -> tuple[int, int]:

@@ -13,7 +13,8 @@ using namespace km_emu;
 
 #define KM_EMU_API extern "C" __attribute__((visibility("default")))
 
-#define KM_EMU_DEFINE __attribute__((visibility("default"))) __thread
+// The definitions say again how they are reached: by an offset, not by a call of the loader.
+#define KM_EMU_DEFINE __attribute__((visibility("default"), tls_model("initial-exec"))) __thread
 extern "C" {
 KM_EMU_DEFINE Place km_emu_here = {};
 }
@@ -50,8 +51,10 @@ KM_EMU_API void km_emu_launch(Launch* launch, const Body* body) {
   launch->status = fine;
   if (current) fail(unsupported, KM_EMU_CALLER, "a kernel is launched by a kernel");
   if (!is_valid(launch)) return;
+  static i32 one_at_a_time;  // of host threads, where what the sanitizer knows is one
+  if (checks::always_slow) lock(&one_at_a_time);
   checks::begin_launch(launch, body);
-  Work work = {launch, body, (i64)launch->grid.x * launch->grid.y * launch->grid.z, 0};
+  Work work = {launch, body, (i64)launch->grid.x * launch->grid.y * launch->grid.z, 0, 0, 0};
   const i64 asked = launch->cooperative ? work.blocks : launch->schedule.live;
   if (asked > 0) {
     run_crowd(&work, asked < work.blocks ? asked : work.blocks);
@@ -69,6 +72,7 @@ KM_EMU_API void km_emu_launch(Launch* launch, const Body* body) {
       run_tickets(&work);
     }
   }
+  if (checks::always_slow) unlock(&one_at_a_time);
   fflush(stdout);
 }
 
@@ -112,10 +116,12 @@ KM_EMU_API void km_emu_transaction(u64* word, int op, u32 value) {
 }
 KM_EMU_API bool km_emu_transaction_test(u64* word, u32 parity) {
   const bool done = ((Transaction*)word)->phase != (parity & 1);
+  checks::transaction_used(word, KM_EMU_CALLER, false);
   if (done) checks::transaction_seen(word);
   return done;
 }
 KM_EMU_API void km_emu_transaction_wait(u64* word, u32 parity) {
+  checks::transaction_used(word, KM_EMU_CALLER, false);
   while (((Transaction*)word)->phase == (parity & 1)) {
     Block* b = entered();
     ThreadState& thread = b->threads[km_emu_here.rank];
@@ -128,18 +134,28 @@ KM_EMU_API void km_emu_transaction_wait(u64* word, u32 parity) {
   }
   checks::transaction_seen(word);
 }
-// The copy is made at once; who waits for it is ordered by the mbarrier.
+// The copy is made at once; the sanitizer knows who waited for it.
 KM_EMU_API void km_emu_bulk_copy(void* to, const void* from, u32 bytes, u64* word) {
   entered();
   if (((usize)to | (usize)from | bytes) & 15)
     fail(misused, KM_EMU_CALLER, "a bulk copy of %u bytes from %p to %p: all must be multiples of 16", bytes, from, to);
-  checks::copied(to, from, bytes, KM_EMU_CALLER);
+  checks::copied(to, from, bytes, word, KM_EMU_CALLER);
   __builtin_memcpy(to, from, bytes);
   if (!word) return km_emu_progress();
   ((Transaction*)word)->bytes -= bytes;
-  checks::transaction_arrives(word);
   turn_phase(word);
 }
+// `cp.async` of one thread; `zeros` bytes follow those that are copied.
+KM_EMU_API void km_emu_small_copy(void* to, const void* from, u32 bytes, u32 zeros) {
+  entered();
+  checks::copied_small(to, from, bytes, zeros, KM_EMU_CALLER);
+  __builtin_memcpy(to, from, bytes);
+  __builtin_memset((char*)to + bytes, 0, zeros);
+}
+KM_EMU_API void km_emu_copies_commit(int kind) { checks::copies_committed(kind); }
+KM_EMU_API void km_emu_copies_wait(int kind, u32 pending) { checks::copies_awaited(kind, pending); }
+// What copies see: 0 of mbarriers that were made, 1 of shared memory, 2 of all.
+KM_EMU_API void km_emu_fence_proxy(int what) { what ? checks::proxies_fenced(what > 1) : checks::mbarriers_fenced(); }
 
 KM_EMU_API u32 km_emu_to_shared(const void* address) {
   Block* b = current;
@@ -156,7 +172,7 @@ KM_EMU_API void* km_emu_from_shared(u32 address) {
   if (address >= dynamic_window) return b->dynamic + (address - dynamic_window);
   static __thread const Body* known;
   static __thread char* low;
-  if (known != b->body) known = b->body, low = image_of(b->body).low;
+  if (known != b->body) low = image_of(b->body).low, known = b->body;
   return low + (address - static_window);
 }
 
@@ -214,6 +230,8 @@ KM_EMU_API long long km_emu_clock() {
   clock_gettime(CLOCK_MONOTONIC, &t);
   return (long long)t.tv_sec * 1000000000ll + t.tv_nsec;
 }
+// What programs call `clock`: that of the device in kernels, that of the C library elsewhere.
+KM_EMU_API clock_t __wrap_clock() { return current ? (clock_t)km_emu_clock() : clock(); }
 KM_EMU_API unsigned long long km_emu_nanoseconds() { return (unsigned long long)km_emu_clock(); }
 
 KM_EMU_API void km_emu_trap(const char* what) {

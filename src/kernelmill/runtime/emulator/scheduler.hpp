@@ -10,7 +10,9 @@
 
 namespace km_emu {
 
-constexpr usize stack_size = (128 << 10) + 4096;  // an odd number of pages, so that tops do not share sets of caches
+// As much as a GPU gives a thread in local memory; an odd number of pages, so that tops do not share sets of caches. Only what
+// is touched is there. Large frames touch each of their pages (-fstack-clash-protection): none steps over the guard below it.
+constexpr usize stack_size = (512 << 10) + 4096;
 constexpr u32 guarded_stacks = 2048;
 
 inline void fibre_main();
@@ -78,6 +80,7 @@ inline void schedule(Block* b, void** save) {
   if (b->started < b->count && !(random && b->runnable.count && b->pick(4) == 0)) {
     Fibre* fibre = take_fibre(b);
     const u32 rank = start_next(b);
+    km_emu_here.inside = false;  // what begins a thread is not the kernel yet
     b->running = fibre;
     if (b->slow) {
       place(b, rank);
@@ -148,6 +151,7 @@ inline void yield_from(const void* caller) {
 // A load, or an atomic that changed nothing: see `poll` in thread.hpp.
 inline void poll_from(const void* address, const void* caller) {
   if (!current) return;
+  checks::polled(address);
   if (km_emu_here.polled == address || ++km_emu_here.polls >= 8) {
     km_emu_here.polls = 0;
     yield_from(caller);

@@ -36,7 +36,7 @@ struct Region {
   bool tracks_writes = false, freed = false;
   int shift = 2;
   Cell* cells = nullptr;
-  usize cell_bytes = 0;
+  usize cell_bytes = 0, ready = 0;  // so many bytes of the cells are there
   u8* written = nullptr;
 
   usize size() const { return (usize)(high - low); }
@@ -46,9 +46,18 @@ struct Region {
   void cover(char* from, usize bytes, const char* called, Space where, bool tracks) {
     if (cells) munmap(cells, cell_bytes), munmap(written, size() / 4 + 2);
     low = from, high = from + bytes, name = called, space = where, tracks_writes = tracks, freed = false, shift = 2;
-    cell_bytes = ((bytes + 3) / 4) * sizeof(Cell);
+    cell_bytes = ((bytes + 3) / 4) * sizeof(Cell), ready = bytes < 65536 ? cell_bytes : 0;
     cells = (Cell*)zero_pages(cell_bytes);
     written = (u8*)zero_pages(bytes / 4 + 2);
+  }
+  // Cells are mostly used from the first on: the next ones are made ready together, not by a fault for each page.
+  void prepare(usize cell) {
+    constexpr usize step = 1 << 20;
+    const usize at = (cell + 1) * sizeof(Cell);
+    if (at > ready + step || ready >= cell_bytes) return;
+    const usize more = cell_bytes - ready < step ? cell_bytes - ready : step;
+    madvise((char*)cells + ready, more, 23);  // MADV_POPULATE_WRITE; older kernels refuse it, and nothing is lost
+    ready += more;
   }
   void narrow() {
     const usize words = (size() + 3) / 4, bytes = (4 * words + 4) * sizeof(Cell);
@@ -57,7 +66,7 @@ struct Region {
       if (cells[i].write.thread | cells[i].reads[0].thread)
         for (usize k = 0; k < 4; k++) finer[4 * i + k] = cells[i];
     munmap(cells, cell_bytes);
-    cells = finer, cell_bytes = bytes, shift = 0;
+    cells = finer, cell_bytes = bytes, shift = 0, ready = 0;
   }
   void mark_written(usize at, usize bytes) {
     if (!(at & 3) && bytes == 4) {

@@ -114,7 +114,8 @@ def gather(
         kernels += made.kernels
         rewritten.append(made)
         ptx, host = ptx or made.ptx, host or made.launches
-    prelude = [f"#define {d.replace('=', ' ', 1)}\n" for d in defines]
+    prelude = [f"#define {d.replace('=', ' ', 1) if '=' in d else f'{d} 1'}\n" for d in defines]
+    prelude += ["#define KM_EMU_PROGRAM\n"] if program else []
     prelude += [] if reached.heavy or host or program else ["#define KM_EMU_LIGHT\n"]
     prelude += ['#include "emulator/device.hpp"\n']
     prelude += ['#include "emulator/ptx.hpp"\n'] if ptx else []

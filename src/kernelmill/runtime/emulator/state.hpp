@@ -8,7 +8,8 @@ namespace km_emu {
 enum State : u8 { ready, at_barrier, in_warp_operation, at_grid_sync, at_transaction, done, state_count };
 
 constexpr u32 nobody = ~0u;
-constexpr int barrier_count = 16, warp_lanes = 32, most_threads = 1024;
+// 0 is the block's, 1 to 15 have names, the others are those of tiles of several warps.
+constexpr int barrier_count = 48, warp_lanes = 32, most_threads = 1024;
 
 struct alignas(64) ThreadState {
   uint3 index;

@@ -96,6 +96,11 @@ void km_emu_transaction(km_emu::u64* word, int op, km_emu::u32 value);
 bool km_emu_transaction_test(km_emu::u64* word, km_emu::u32 parity);
 void km_emu_transaction_wait(km_emu::u64* word, km_emu::u32 parity);
 void km_emu_bulk_copy(void* to, const void* from, km_emu::u32 bytes, km_emu::u64* word);
+void km_emu_small_copy(void* to, const void* from, km_emu::u32 bytes, km_emu::u32 zeros);
+// Groups of copies: 0 reading what bulk stores take, 1 bulk stores whole, 2 `cp.async`.
+void km_emu_copies_commit(int kind);
+void km_emu_copies_wait(int kind, km_emu::u32 pending);
+void km_emu_fence_proxy(int what);  // 0 of mbarriers, 1 of shared memory, 2 of all memory
 void km_emu_load_both(const void* from, km_emu::u64* words);
 void km_emu_store_both(void* to, km_emu::u64 low, km_emu::u64 high);
 [[noreturn]] void km_emu_trap(const char* what);

@@ -32,7 +32,10 @@ inline void complete(Block* b, u32 number, int which, int self) {
   const Group group = warp.groups[which];
   const u32 lanes = group.mask & warp.present & ~warp.exited;
   checks::run(b, nobody);  // what is done for the kernel is none of its accesses
+  const bool inside = km_emu_here.inside;
+  km_emu_here.inside = false;  // the function is compiled with the kernel, and may call `__sanitizer_cov_trace_pc`
   group.function(warp.value, warp.result, warp.extra, lanes);
+  km_emu_here.inside = inside;
   checks::run(b, self < 0 ? nobody : number * warp_lanes + (u32)self);
   checks::combined(b, number, group, lanes, warp.extra[__builtin_ctz(lanes)] >= 0);
   warp.groups[which] = warp.groups[--warp.group_count];
@@ -164,10 +167,11 @@ inline void transact(u64* word, int op, u32 value, const void* caller) {
   if (op == 0) {
     t.expected = t.pending = value;
     t.phase = 0, t.bytes = 0;
-    checks::transaction_begins(word);
+    checks::transaction_begins(word, caller);
   } else if (op == 4) {
     *word = 0;
   } else {
+    checks::transaction_used(word, caller, false);
     if (op >= 2) t.bytes += value;
     if (op <= 2) {
       if (!t.pending)

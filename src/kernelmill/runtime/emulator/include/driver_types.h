@@ -1,0 +1,4 @@
+// The emulator's form of this header.
+#pragma once
+#include "emulator/device.hpp"
+#include "emulator/host_types.hpp"

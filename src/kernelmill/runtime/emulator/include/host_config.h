@@ -1,0 +1,3 @@
+// The emulator's form of this header.
+#pragma once
+#include "emulator/device.hpp"

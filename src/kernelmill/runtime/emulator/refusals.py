@@ -1,0 +1,84 @@
+"""What the emulator has no form for, by name: words of CUDA, headers of its libraries, functions.
+
+Where a text says one of them, the refusal names it and its line. Instructions are in `ptx.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from kernelmill.errors import CompileError, NotImplementedHere
+
+__all__ = ["REFUSED_WORDS", "refusal", "refusal_at"]
+
+# Names that mean something a host cannot do, and what that is.
+REFUSED_WORDS: Final = {
+    "wmma": "tensor cores",
+    "cudaTextureObject_t": "textures",
+    "cudaSurfaceObject_t": "surfaces",
+    "tex1D": "textures",
+    "tex1Dfetch": "textures",
+    "tex2D": "textures",
+    "tex3D": "textures",
+    "CUtensorMap": "tensor maps",
+    "cudaGraphLaunch": "graphs",
+    "cudaStreamBeginCapture": "graphs",
+}
+# How the names of headers begin, and whose they are.
+_LIBRARIES: Final = (
+    (re.compile(r"thrust/"), "Thrust"),
+    (re.compile(r"cub/"), "CUB"),
+    (re.compile(r"cuda/"), "libcu++"),
+    (re.compile(r"cooperative_groups/"), "such groups"),
+    (re.compile(r"cutlass/|cute/"), "CUTLASS"),
+    (re.compile(r"cublas"), "cuBLAS"),
+    (re.compile(r"cufft"), "cuFFT"),
+    (re.compile(r"curand"), "cuRAND"),
+    (re.compile(r"cusparse"), "cuSPARSE"),
+    (re.compile(r"cusolver"), "cuSOLVER"),
+    (re.compile(r"cudnn"), "cuDNN"),
+    (re.compile(r"npp"), "NPP"),
+    (re.compile(r"nccl"), "NCCL"),
+    (re.compile(r"nvrtc|nvJitLink"), "run-time compiler"),
+    (re.compile(r"nvml"), "NVML"),
+    (re.compile(r"nvtx3/|nvToolsExt"), "NVTX"),
+    (re.compile(r"cuda_\w*interop|cuda\w*GL|GL/|GLFW/|vulkan/"), "graphics"),
+    (re.compile(r"mma\.h"), "tensor cores"),
+    (re.compile(r"cuda_fp[468]|cuda_tf32"), "numbers of 8 bits and less"),
+)
+_NO_FILE: Final = re.compile(
+    r"^(?P<file>[^:\n]+):(?P<line>\d+):\d+: fatal error: '?(?P<name>[\w./-]+?)'?(?::| file not) ",
+    re.MULTILINE,
+)
+# As g++ and clang++ say that a name of CUDA is not there.
+_UNKNOWN: Final = r"(?:use of undeclared identifier |unknown type name )?"
+_CUDA_NAME: Final = r"cuda[A-Z]\w*|cu[A-Z][a-z]\w*|CU[a-z]\w*|CUDA_[A-Z]\w*|__nv\w+"
+_NO_NAME: Final = re.compile(
+    rf"^(?P<file>[^:\n]+):(?P<line>\d+):\d+: error: {_UNKNOWN}'(?:::)?(?P<name>{_CUDA_NAME})'",
+    re.MULTILINE,
+)
+_HINT: Final = "`#ifdef __KERNELMILL_EMULATOR__` keeps another form for it"
+
+
+def refusal(line: int, what: str, name: str, file: str = "") -> NotImplementedHere:
+    """Return the error for a name at a line."""
+    place = f"{file} line {line}" if file else f"line {line}"
+    return NotImplementedHere(f"{place}: the emulator has no {what} ({name})", hint=_HINT)
+
+
+def refusal_at(error: CompileError) -> NotImplementedHere | None:
+    """Return the refusal that a compiler's error amounts to; None where it is another error.
+
+    The compiler knows which branch of the preprocessor is taken, so headers and functions are
+    refused where it misses them.
+    """
+    found = _NO_FILE.search(error.log)
+    if found is not None:
+        for begin, what in _LIBRARIES:
+            if begin.match(found["name"]):
+                return refusal(int(found["line"]), what, found["name"], found["file"])
+    found = _NO_NAME.search(error.log)
+    if found is not None:
+        return refusal(int(found["line"]), "such function or type", found["name"], found["file"])
+    return None

@@ -1,0 +1,79 @@
+"""Programs in the manners of courses, samples and libraries: run as they are, and looked at.
+
+Each checks its own results and says how many are wrong.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from emulator_kernels import CORPUS
+from kernelmill.errors import NotImplementedHere
+from kernelmill.runtime.emulator import Sanitizer, Schedule, run_program, scheduled
+
+PROGRAMS = sorted((CORPUS / "programs").glob("*.cu"))
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda p: p.stem)
+def test_a_program_runs_unchanged_in_every_order(path):
+    for schedule in (Schedule(), Schedule("random", seed=2, blocks=3)):
+        with scheduled(schedule):
+            done = run_program(path, capture=True, timeout=100)
+        assert (done.returncode, done.stderr) == (0, ""), done.stdout
+        assert re.search(r"^0 wrong", done.stdout, re.MULTILINE)
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda p: p.stem)
+def test_nothing_is_found_in_a_right_program(path):
+    done = run_program(path, capture=True, timeout=100, sanitizer=Sanitizer())
+    assert (done.returncode, done.stderr, done.reports) == (0, "", ())
+
+
+REFUSED = {
+    "#include <thrust/sort.h>": "line 1: the emulator has no Thrust (thrust/sort.h)",
+    "\n#include <cub/cub.cuh>": "line 2: the emulator has no CUB (cub/cub.cuh)",
+    "#include <cuda/std/atomic>": "line 1: the emulator has no libcu++ (cuda/std/atomic)",
+    "#include <cufft.h>": "line 1: the emulator has no cuFFT (cufft.h)",
+    "#include <cuda_gl_interop.h>": "line 1: the emulator has no graphics (cuda_gl_interop.h)",
+    "\nvoid f() { cudaGraph_t g; }": (
+        "line 2: the emulator has no such function or type (cudaGraph_t)"
+    ),
+    "#include <cuda.h>\nCUmodule module;": (
+        "line 2: the emulator has no such function or type (CUmodule)"
+    ),
+    "__global__ void k() {}\n__global__ void l() {\n  k<<<1, 1>>>(); }": (
+        "line 3: the emulator has no kernels that launch kernels (<<<)"
+    ),
+    '__device__ void f(int* x) {\n  asm("mma.sync.aligned.m16n8k8;");\n}': (
+        "line 2: the emulator does not know this PTX: mma.sync.aligned.m16n8k8;"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_there_is_not_is_refused_by_name_and_line(tmp_path, text):
+    (tmp_path / "program.cu").write_text(f"{text}\nint main() {{}}\n")
+    with pytest.raises(NotImplementedHere, match=re.escape(REFUSED[text])):
+        run_program(tmp_path / "program.cu")
+
+
+def test_branches_that_are_not_taken_are_not_refused(tmp_path):
+    (tmp_path / "program.cu").write_text(
+        """#ifdef NEVER
+#include <cub/cub.cuh>
+#endif
+#include <cstdio>
+static unsigned long long ticks() {
+  unsigned low = 1, high = 0;
+#if defined(__x86_64__)
+  asm volatile("rdtsc" : "=a"(low), "=d"(high));
+#endif
+  return (unsigned long long)high << 32 | low;
+}
+int main() { printf("%d", ticks() > 0); }
+"""
+    )
+    done = run_program(tmp_path / "program.cu", capture=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("1", "")
