@@ -227,7 +227,10 @@ class Objects:
         rows = []
         for folder in self.root.glob("[0-9a-f][0-9a-f]"):
             for path in folder.glob("*.o"):
-                state = path.stat()
+                try:
+                    state = path.stat()
+                except FileNotFoundError:
+                    continue  # somebody else trims as well
                 rows.append((state.st_mtime_ns, state.st_size, path))
         size, removed = sum(row[1] for row in rows), 0
         for _, bytes_, path in sorted(rows, key=lambda row: row[0]):
