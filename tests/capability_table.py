@@ -225,6 +225,18 @@ def ordered(x: Any) -> Any:
     return found["key"] if is_struct(x) else found
 
 
+def ordered_segments(x: Any) -> Any:
+    found = km.segmented_sort(x, OFFSETS, comparator=by_key if is_struct(x) else None)
+    return found["key"] if is_struct(x) else found
+
+
+def in_segments(x: np.ndarray) -> np.ndarray:
+    made = keys(x).copy()
+    for begin, end in pairwise(OFFSETS):
+        made[begin:end] = np.sort(made[begin:end])
+    return made
+
+
 def merged(x: Any) -> Any:
     return ordered(km.merge(x, x, comparator=by_key if is_struct(x) else None))
 
@@ -248,6 +260,8 @@ FAMILIES: dict[str, Family] = {
     "segmented": Family(segments, of_segments),
     "segmented_scan": Family(scans_of_segments, running_segments),
     "sort": Family(ordered, lambda x: np.sort(keys(x), axis=-1)),
+    "segmented_sort": Family(ordered_segments, in_segments),
+    "topk": Family(lambda x: km.topk(x, 3)[0], lambda x: np.sort(x, axis=-1)[..., :-4:-1]),
     "merge": Family(merged, lambda x: np.sort(np.concatenate([keys(x), keys(x)]))),
 }  # fmt: skip
 

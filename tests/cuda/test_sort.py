@@ -206,6 +206,31 @@ def test_limits_that_chance_or_the_data_spoil(torch):
             assert torch.equal(places, wanted)
 
 
+@pytest.mark.parametrize("lengths", [(1, 2, 9, 40, 600, 5000), (3, 1_000_000), (50,)], ids=str)
+@pytest.mark.parametrize("name", ["int32", "float32", "int64", "uint8"])
+def test_segments(torch, name, lengths):
+    size = 3_000_001
+    random = torch.Generator(device="cuda")
+    random.manual_seed(size)
+    many = torch.cat([torch.full((size // len(lengths) // n,), n) for n in lengths])
+    ends = many[torch.randperm(len(many))].cumsum(0).cuda()
+    offsets = torch.cat([ends.new_zeros(1), ends]) + 5
+    number = torch.bucketize(torch.arange(size, device="cuda"), offsets, right=True)
+    number[: int(offsets[0])] = -1
+    x = sample(torch, name, size)
+    by_key = order(torch, x)
+    wanted = by_key[number[by_key].sort(stable=True).indices]
+    outside = torch.arange(size, device="cuda")
+    at = torch.cat([outside[: int(offsets[0])], outside[int(offsets[-1]) :]])
+    wanted[at] = at
+    for _ in range(2):  # the second time by the short way, where there is one
+        assert same(torch, km.segmented_sort(x, offsets), x[wanted])
+        for values in (outside.int(), outside.to(torch.int16)):
+            keys, moved = km.segmented_sort(x, offsets, values=values)
+            assert same(torch, keys, x[wanted])
+            assert torch.equal(moved, values[wanted])
+
+
 def test_later_calls_take_the_short_way(torch):
     for size in (3000, 200_001):
         x, out = torch.rand(size, device="cuda"), torch.empty(size, device="cuda")

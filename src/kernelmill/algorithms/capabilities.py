@@ -55,6 +55,8 @@ _FAMILY_OF: Final = {
     "segmented": "segmented",
     "segmented_scan": "segmented",
     "sort": "sort",
+    "segmented_sort": "sort",
+    "topk": "sort",
     "merge": "merge",
 }
 FAMILIES: Final = tuple(_FAMILY_OF)
@@ -93,7 +95,7 @@ _NO_ORDER: Final = ("complex64", "complex128", STRUCT)
 HOLES: Final = (
     Hole(("argmin",), (STRUCT,), LAYOUTS, "elements of argmin are {dtype}; expected: numbers"),
     Hole(
-        ("adjacent_difference", "segmented", "segmented_scan"),
+        ("adjacent_difference", "segmented", "segmented_scan", "segmented_sort"),
         DTYPES,
         _TURNED,
         "`x` has shape {shape}; expected: one dimension",
@@ -123,6 +125,7 @@ HOLES: Final = (
             ("unique_by_key", "unique_by_key"),
         )
     ),
+    Hole(("topk",), (STRUCT,), LAYOUTS, "`x` has elements of {dtype}, which have no order"),
     Hole(("histogram",), _NO_ORDER, LAYOUTS, "`x` has elements of {dtype}, which have no order"),
 )
 

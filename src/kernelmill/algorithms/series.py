@@ -34,8 +34,11 @@ _MOST_RANK: Final = 8
 
 
 def bound_steps(steps: Sequence[Bound]) -> Bound:
-    """Return the first launch of several, which the others follow."""
-    first, *others = steps
+    """Return the first launch of several, which the others follow.
+
+    Steps may be calls of several launches themselves.
+    """
+    first, *others = (b for step in steps for b in _steps_of(step) or (step,))
     return replace(first, finish=partial(_launched, tuple(others)))
 
 
@@ -51,10 +54,7 @@ def _steps_of(bound: Bound) -> tuple[Bound, ...] | None:
     finish = bound.finish
     if not isinstance(finish, partial) or finish.func is not _launched:
         return None
-    (others,) = finish.args
-    steps = (bound, *others)
-    plain = all(b.finish is None and b.elements and not b.built.scope.size for b in others)
-    return steps if plain and bound.elements and not bound.built.scope.size else None
+    return (replace(bound, finish=None), *finish.args[0])
 
 
 # ----------------------------------------------------------------------------- the short way
@@ -80,6 +80,8 @@ def _series_of(bound: Bound, arrays: Sequence[DeviceView], outputs: int) -> _Ser
     distinct = {view.ptr for view in arrays if view.ptr}
     lie_simply = all(v.is_c_contiguous and len(v.shape) <= _MOST_RANK for v in arrays)
     if steps is None or len(distinct) != len(arrays) or not lie_simply:
+        return None
+    if any(b.finish is not None or not b.elements or b.built.scope.size for b in steps):
         return None
     number = {view.ptr: k for k, view in enumerate(arrays)}
     pool: list[View] = list(arrays)

@@ -277,7 +277,7 @@ class _Work:
         rows, length, k = shape
         item = 2 * max(self.x.view.dtype.itemsize, 8)  # a key and a place
         held = item * (4 * k + 2 * _BLOCK) * _MOST_RANGES + _LINE
-        finish = partial(_by_sort, self, array, rooms) if sorts else partial(_settle, rooms)
+        ends = partial(_by_sort, self, array, rooms) if sorts else partial(_settle, self, rooms)
         return Bound(
             built=built,
             functions=(),
@@ -288,7 +288,7 @@ class _Work:
             workspace=2 * held,
             result=None,
             flags=self.request.largest << 1,
-            finish=finish,
+            finish=ends,
         )
 
     def _built(self) -> Built:
@@ -304,7 +304,8 @@ class _Work:
         )
 
 
-def _settle(rooms: Sequence[Room], result: Any) -> Any:
+def _settle(work: _Work, rooms: Sequence[Room], result: Any) -> Any:
+    del work  # an array that stands for an iterator has lived until here
     for room in rooms:
         room.settle()
     return result
@@ -316,7 +317,7 @@ def _by_sort(work: _Work, array: np.ndarray[Any, Any], rooms: Sequence[Room], re
     places = rows_of(found, work.axis)[..., : request.k]
     np.copyto(rooms[0].array, np.take_along_axis(array, places, -1))
     np.copyto(rooms[1].array, places)
-    return _settle(rooms, result)
+    return _settle(work, rooms, result)
 
 
 # ----------------------------------------------------------------------------- plans
