@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
+from kernelmill.algorithms.transform import transform
 from kernelmill.errors import ShapeError
-from kernelmill.runtime.memory import empty_like_library
+from kernelmill.runtime.devices import Device
+from kernelmill.runtime.memory import empty_like_library, empty_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -216,5 +218,18 @@ def _front(array: Any, count: int) -> Any:
         return CudaArray(array.buffer, (count,), array.dtype, array.device, array.stream)
     front = array[:count]
     if _SHARE * count <= size and (size - count) * array.itemsize > _WASTED:
-        return front.clone() if hasattr(front, "clone") else front.copy()
+        return front.clone() if hasattr(front, "clone") else _apart(front)
     return front
+
+
+def _apart(front: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Copy an array with all threads, into memory that is used again."""
+    made = empty_numpy(front.shape, front.dtype)
+    word = np.int64 if front.nbytes % 8 == 0 else np.uint8  # one kernel for all types
+    with Device("cpu"):
+        transform(front.view(word), _as_it_is, out=made.view(word))
+    return made
+
+
+def _as_it_is(word: Any) -> Any:
+    return word

@@ -125,7 +125,8 @@ template <int... K, class Place, class Count, class Fed> struct histogram<indice
     alignas(64) i32 at[placed_at_once];
     alignas(64) char room[placed_at_once * sizeof(T)];
     const i64 step = (job.bins[k].bins + spare + 15) & ~i64(15);
-    const bool few = job.bins[k].bins <= few_bins;
+    // Tables of their own are worth it where more is counted than they have to be cleared and added up.
+    const bool few = job.bins[k].bins <= few_bins && end - begin >= 8 * job.bins[k].bins;
     if (few) __builtin_memset(small, 0, (usize)(4 * step) * sizeof(u32));
     for (i64 i = begin; i < end; i += placed_at_once) {
       const i64 n = smaller(placed_at_once, end - i);

@@ -48,7 +48,7 @@ template <class S, class Feed, class Sink> struct scan_exact {
   }
   // Results of elements first .. end - 1 behind `before`, which takes them in.
   static KM_HOT void results(const S& scan, const Feed& feed, const Sink& sink, i64 first, i64 end, Before& before,
-                             Stage* out) {
+                             Stage* out, const char* ahead = nullptr) {
     const S s = scan;
     const Feed from = feed;
     const Sink to = sink;
@@ -60,6 +60,7 @@ template <class S, class Feed, class Sink> struct scan_exact {
     if constexpr (Sink::contiguous) {
       for (; first + row <= end; first += row) {
         char* at = to.at(first);
+        ask_ahead<Feed>(ahead, row);
         if constexpr (streams)
           if (out) {
             at = out->open(at);
@@ -81,8 +82,8 @@ template <class S, class Feed, class Sink> struct scan_exact {
   // Chunks are taken in their order, and what is before them is handed on in it.
   static KM_RARE void take_turns(const S& s, const Feed& from, const Sink& to, i64 length, Chain& chain, Stage* out) {
     const i64 chunks = ceil_div(length, chunk);
-    for (;;) {
-      const i64 number = __atomic_fetch_add(&chain.next, 1, __ATOMIC_RELAXED), first = number * chunk;
+    for (i64 number = __atomic_fetch_add(&chain.next, 1, __ATOMIC_RELAXED), following;; number = following) {
+      const i64 first = number * chunk;
       if (number >= chunks) return;
       const i64 end = smaller(first + chunk, length);
       T sum = T();
@@ -91,7 +92,9 @@ template <class S, class Feed, class Sink> struct scan_exact {
       Before before = chain.before;
       if (end < length) chain.before.add(s, sum);
       __atomic_store_n(&chain.done, number + 1, __ATOMIC_RELEASE);
-      results(s, from, to, first, end, before, out);
+      following = __atomic_fetch_add(&chain.next, 1, __ATOMIC_RELAXED);
+      const i64 next = following * chunk;
+      results(s, from, to, first, end, before, out, out && next < length ? lines_of(from, next) : nullptr);
     }
   }
   static KM_RARE void one_thread(const S& s, const Feed& from, const Sink& to, i64 length, Stage* out) {

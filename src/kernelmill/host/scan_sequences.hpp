@@ -3,6 +3,7 @@
 #pragma once
 #include "layout.hpp"
 #include "stream.hpp"
+#include "tile.hpp"
 
 extern "C" int sched_yield(void);
 
@@ -47,6 +48,18 @@ static inline void wait_for_turn(const i64* done, i64 number) {
 #endif
     if (turn > 200) sched_yield();
   }
+}
+
+// Where the elements of a sequence from number `first` on lie, if they adjoin, and how many bytes n of them have.
+template <class Feed> KM_INL const char* lines_of(const Feed& from, i64 first) {
+  if constexpr (Feed::plain) return from.data + first * (i64)sizeof(typename Feed::type);
+  else return nullptr;
+}
+// Asks, while n elements are scanned out of the cache, for as many of those that come next.
+template <class Feed> KM_INL void ask_ahead(const char*& lines, i64 n) {
+  if (!lines) return;
+  fetch_row(lines, n * (i64)sizeof(typename Feed::type));
+  lines += n * (i64)sizeof(typename Feed::type);
 }
 
 // `Way` is a template around a Scan: `one_thread` scans a sequence; of one of `together` elements or

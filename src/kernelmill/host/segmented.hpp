@@ -58,7 +58,15 @@ struct segmented {
 
   // ---- one segment
 
-  // The tree of a handful of elements, which is most of the cost where segments are short.
+  // A few elements at once, where the fold has a vector form: a tree of registers whose lanes are masked needs
+  // no branch on the length, which no processor foresees where lengths differ.
+  static constexpr i64 in_registers = larger(i64(8), 16 / (i64)sizeof(A));
+  static constexpr bool masks() {
+    if constexpr (F::ordered || !F::vectors) return false;
+    else return tree::packed;
+  }
+  // The tree of a handful of elements, which is most of the cost where segments are short; of more than 8
+  // where `masks` holds.
   static constexpr i64 handful = 16;
   static KM_INL A few_elements(const Job& job, i64 begin, i64 n) {
     A a[handful];
@@ -68,17 +76,18 @@ struct segmented {
       for (i64 j = 1; j < n; j++) sum = job.fold(sum, value_of(job, from, j));
       return sum;
     } else {
-      switch (n) {  // most of all where segments are short: without loops
-        case 1: return fixed<1>(job, from);
-        case 2: return fixed<2>(job, from);
-        case 3: return fixed<3>(job, from);
-        case 4: return fixed<4>(job, from);
-        case 5: return fixed<5>(job, from);
-        case 6: return fixed<6>(job, from);
-        case 7: return fixed<7>(job, from);
-        case 8: return fixed<8>(job, from);
-        default: break;
-      }
+      if constexpr (!masks())
+        switch (n) {  // most of all where segments are short: without loops
+          case 1: return fixed<1>(job, from);
+          case 2: return fixed<2>(job, from);
+          case 3: return fixed<3>(job, from);
+          case 4: return fixed<4>(job, from);
+          case 5: return fixed<5>(job, from);
+          case 6: return fixed<6>(job, from);
+          case 7: return fixed<7>(job, from);
+          case 8: return fixed<8>(job, from);
+          default: break;
+        }
       for (i64 j = 0; j < n; j++) a[j] = value_of(job, from, j);
       for (i64 j = 0; j < n - 8; j++) a[j] = job.fold(a[j], a[j + 8]);
       KM_UNROLL_ALL
@@ -130,13 +139,6 @@ struct segmented {
     for (; count >> l; l++)
       if (count >> l & 1) value = job.fold(level[l], value);
     return value;
-  }
-  // A few elements at once, where the fold has a vector form: a tree of registers whose lanes are masked needs
-  // no branch on the length, which no processor foresees where lengths differ.
-  static constexpr i64 in_registers = larger(i64(8), 16 / (i64)sizeof(A));
-  static constexpr bool masks() {
-    if constexpr (F::ordered || !F::vectors) return false;
-    else return tree::packed;
   }
   static KM_INL A masked_elements(const Job& job, i64 begin, i64 n) {
     constexpr int wide = 16 / (int)sizeof(A), count = (int)in_registers / wide;
@@ -192,7 +194,7 @@ struct segmented {
     if constexpr (masks())
       if (n <= in_registers && begin + in_registers <= job.elements)
         return job.store(i, job.fold.finish(masked_elements(job, begin, n)));
-    if (n <= handful)
+    if (n <= handful && (n > 8 || !masks()))
       job.store(i, job.fold.finish(few_elements(given, begin, n)));
     else if (n <= chunk_elements)
       job.store(i, job.fold.finish(chunk(given, begin, n)));

@@ -139,11 +139,13 @@ template <class Op, class... I, class... O> struct transform<Op, in<I...>, out<O
     }
   }
 
-  // Asks for what comes after n elements of an input: the processor's own prefetching falls behind
-  // where a piece is written between two that are read.
-  template <class A> static KM_INL void fetch(const char* p, i64 stride, i64 n) {
+  // Asks for what comes after n elements of input `fetched`, the only one that is read from memory:
+  // the processor's own prefetching falls behind where a piece is written between two that are
+  // read.  Several inputs keep it busy, and would only crowd each other out.
+  template <class A> static KM_INL void fetch(bool wanted, const char* p, i64 stride, i64 n) {
+    if (!wanted) return;
     if constexpr (A::pattern == contiguous)
-      fetch_row(p + (inputs > 1 ? 4096 : 8192), n * A::size);
+      fetch_row(p + 8192, n * A::size);
     else if constexpr (A::pattern == strided)
       fetch_strided(p, stride, n);
   }
@@ -157,13 +159,13 @@ template <class Op, class... I, class... O> struct transform<Op, in<I...>, out<O
   // are written in place.
   template <int... K, int... J>
   static KM_HOT void streamed_row(const Op& op, i64 n, char* const* p, const i64* s, Stage* stages,
-                                  bool fetches, indices<K...>, indices<J...>) {
+                                  int fetched, indices<K...>, indices<J...>) {
     for (i64 done = 0, m; done < n; done += m) {
       char* local[operands];
       m = n - done;
       for (int k = 0; k < operands; k++) local[k] = p[k] + done * s[k];
       (open<O>(stages[J], local[inputs + J], m), ...);
-      if (fetches) (fetch<I>(local[K], s[K], m), ...);
+      (fetch<I>(K == fetched, local[K], s[K], m), ...);
       row(op, m, local, s);
       ((stages[J].fill += O::pattern == contiguous ? m * O::size : 0), ...);
     }
@@ -179,6 +181,7 @@ template <class Op, class... I, class... O> struct transform<Op, in<I...>, out<O
     const Call* call;
     const Op& op;
     i64 rows, columns, height, width, bands, across, group;
+    int fetched = -1;  // the only input that is read from memory
     i64 s[operands], down[operands];  // strides of the innermost dimension and of the one before
 
     KM_COLD Job(const Call* c, const Op& o) : call(c), op(o) {
@@ -189,6 +192,11 @@ template <class Op, class... I, class... O> struct transform<Op, in<I...>, out<O
         s[k] = last < 0 ? 0 : c->operands[k].strides[last];
         down[k] = last < 1 ? 0 : c->operands[k].strides[last - 1];
       }
+      constexpr bool read[] = {(I::pattern != index)..., false};
+      int moving = 0;
+      for (int k = 0; k < inputs; k++)
+        if (read[k] && s[k] && (rows == 1 || down[k])) moving++, fetched = k;
+      if (moving > 1) fetched = -1;
       width = columns < 2 * task_elements ? columns : task_elements;
       height = larger(i64(1), task_elements / width);
       across = ceil_div(columns, width);
@@ -206,7 +214,7 @@ template <class Op, class... I, class... O> struct transform<Op, in<I...>, out<O
       seek<operands>(call, 0, call->ndim - 2, index / (across * bands), p);
       for (; h > 0; h--) {
         if (stages)
-          streamed_row(op, w, p, s, stages, true, indices_of<inputs>(), indices_of<outputs>());
+          streamed_row(op, w, p, s, stages, fetched, indices_of<inputs>(), indices_of<outputs>());
         else
           row(op, w, p, s);
         for (int k = 0; k < operands; k++) p[k] += down[k];
@@ -379,7 +387,7 @@ template <class Op, class... I, class... O> struct transform<Op, in<I...>, out<O
         if (apart)
           separate_row(at.w, p, stages, indices_of<outputs>());
         else if (streams)
-          streamed_row(op, m * at.w, p, s, stages, false, indices_of<inputs>(), indices_of<outputs>());
+          streamed_row(op, m * at.w, p, s, stages, -1, indices_of<inputs>(), indices_of<outputs>());
         else
           row(op, m * at.w, p, s);
         if (next)
