@@ -241,3 +241,28 @@ def test_bits_of_every_device_are_refused_where_an_order_matters() -> None:
         "segmented_reduce of add in float64 has no order that is the same on every device: "
         "`determinism='device_to_device'`"
     )
+
+
+@pytest.mark.host
+@pytest.mark.parametrize("count", [3, 100, 70_000])
+def test_plans_look_at_the_offsets_of_each_call(count: int) -> None:
+    x = np.arange(2.0 * count)
+    offsets = np.arange(count + 1) * 2
+    plan = km.segmented_reduce.plan(x, offsets)
+    wanted = x.reshape(-1, 2).sum(1)
+    assert np.array_equal(plan(x, offsets), wanted)
+    out = np.zeros(count)
+    assert plan(x, offsets, out=out) is out
+    assert np.array_equal(out, wanted)
+    empty = offsets.copy()
+    empty[1] = 0
+    assert plan(x, empty)[:2].tolist() == [0.0, 6.0]
+    wrong = offsets.copy()
+    wrong[1] = 2 * count
+    with pytest.raises(km.ArgumentError, match=r"`offsets` must not decrease: offsets\[1\] is"):
+        plan(x, wrong)
+    wrong[1], wrong[-1] = 2, 2 * count + 1
+    with pytest.raises(km.ArgumentError, match="the limits are 0 and"):
+        plan(x, wrong)
+    with pytest.raises(km.ArgumentError, match="this plan was prepared for"):
+        plan(x.astype("f4"), offsets)

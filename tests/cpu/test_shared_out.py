@@ -63,6 +63,7 @@ runs = np.arange(N) // 7
 offsets = np.unique(np.random.default_rng(2).integers(0, N, N // 5))
 offsets[[0, -1]] = 0, N
 wide = np.append(np.arange(0, N // 2, 3), [N // 2, N])
+even = np.append(np.arange(0, N, 4096), N)
 grid = np.resize(f4, (128, 256, 128))
 
 
@@ -94,6 +95,7 @@ CALLS: dict[str, Callable[[], Any]] = {
     "lower_bound": lambda: km.lower_bound(runs, i4),
     "segmented_reduce": lambda: km.segmented_reduce(f4, offsets),
     "segmented_reduce, one long": lambda: km.segmented_reduce(f4, wide),
+    "segmented_reduce, a few hundred": lambda: km.segmented_reduce(f4, even),
     "segmented_scan": lambda: km.segmented_scan(f4, offsets),
     "sort": lambda: km.sort(i4),
     "argsort": lambda: km.argsort(i4),

@@ -313,6 +313,9 @@ def _stays(a: Any, b: Any) -> Any:
     return 1 if a >= b else 0
 
 
+_CALL: Final = Plan.__call__
+
+
 class _LookingPlan(Plan):
     """A plan on the host, which looks at the offsets of each call before it takes the short way."""
 
@@ -324,8 +327,8 @@ class _LookingPlan(Plan):
 
     def __call__(self, *inputs: Any, out: Any = None) -> Any:
         if len(inputs) == 2 and _need_no_look(self._request, inputs):  # noqa: PLR2004
-            return super().__call__(*inputs, out=out)
-        return execute(self._prepare(inputs, out))
+            return _CALL(self, *inputs) if out is None else _CALL(self, *inputs, out=out)
+        return self._general(inputs, out)
 
 
 def _plan_of(request: SegmentRequest, inputs: tuple[Any, ...], out: Any) -> Plan:
