@@ -39,7 +39,7 @@ def collected() -> Iterator[tuple[str, Any]]:
     grid = values((70, 33, 130), "f4")
     yield "rows", km.reduce(grid, axis=2)
     yield "columns", km.reduce(grid, axis=0)
-    yield "runs", km.reduce(grid, axis=(0, 2))
+    yield "axes", km.reduce(grid, axis=(0, 2))
     yield "ordered-columns", km.reduce(grid, ordered, axis=1)
     yield "scan-f4", km.inclusive_scan(f)
     yield "scan-f8", km.exclusive_scan(d, km.multiply, init=0.5)
@@ -48,6 +48,19 @@ def collected() -> Iterator[tuple[str, Any]]:
     yield "scan-columns", km.inclusive_scan(grid, axis=0)
     keys = np.arange(len(d)) // 77
     yield "by-key", km.reduce_by_key(keys, d)[1]
+    yield "select", km.select(f, lambda a: a > 1)
+    yield "partition", km.three_way_partition(d, lambda a: a > 3, lambda a: a < -3)
+    yield "runs", km.run_length_encode((f / 4).astype("i4"))
+    yield "firsts", km.unique_by_key((d / 4).astype("i2"), f)
+    yield "histogram", km.histogram(f, 100, range=(-9, 9))[0]
+    yield "weights", km.bincount(keys, weights=d)
+    yield "bytes", km.bincount(f.view("u1"))
+    yield "places", km.lower_bound(np.sort(d), d[::-1])
+    offsets = np.sort(np.random.default_rng(1).integers(0, len(d) + 1, 9001))
+    yield "segments-f8", km.segmented_reduce(d, offsets)
+    yield "segments-f2", km.segmented_reduce(f.astype("f2"), offsets, km.maximum, init=-9)
+    offsets[[0, -1]] = 0, len(d)
+    yield "segments-scan", km.segmented_scan(f, offsets)
     yield "curve-f4", km.transform((f, f[::-1]), curve)
     yield "powers-f8", km.transform((d, d[::-1]), powers)
     yield "curve-sum", km.transform_reduce((d, d[::-1]), curve)
