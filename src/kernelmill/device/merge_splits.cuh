@@ -125,32 +125,35 @@ struct merge_splits {
   // The same by a warp, which wants fewer turns: eight lanes look at elements one, two ... eight steps ahead in each run.
   // Those in order are gone by as long as no run has none left to look at, and all that may lie between them is among the
   // first.
-  static KM_INL i64 search_by_warp(const S* run, i64 length, i64 left, const Less& less) {
-    constexpr int each = warp_size / merged_runs, turns = 27;
+  // Arrays of so few tiles have less than 2^31 elements.
+  static KM_INL int search_by_warp(const S* run, int length, int left, const Less& less) {
+    constexpr int each = warp_size / merged_runs, turns = 24;
     const int lane = (int)lane_id(), ahead = lane % each;
-    i64 taken = 0;
+    int taken = 0;
     _Pragma("unroll 1") while (left > 0) {
-      const i64 step = larger<i64>(1, (left + merged_runs - 1) / turns);
-      const i64 rest = length - taken - ahead * step, size = clamp(rest, 0, step);
+      // As long as this, so many elements that lanes look at are among the first: turns steps, and what lies in between.
+      const int far = (left + merged_runs - 1) / (turns + merged_runs - 1), step = larger(far, 1);
+      const int rest = length - taken - ahead * step, size = at_most(rest, step);
       S own;
       if (size > 0) own = run[taken + ahead * step + size - 1];
       const u32 there = ballot(size > 0);
       int before = 0;
-      _Pragma("unroll 4") for (int d = 1; d < warp_size; d++) {
+      _Pragma("unroll 8") for (int d = 1; d < warp_size; d++) {
         const S seen = shuffle_xor(own, d);
-        if (size > 0 && (there >> (lane ^ d) & 1)) before += (lane ^ d) < lane ? !less(own, seen) : less(seen, own);
+        const bool is_there = size > 0 && (there >> (lane ^ d) & 1);
+        before += is_there && ((lane ^ d) < lane ? !less(own, seen) : less(seen, own));
       }
-      int sure = ahead == each - 1 && rest > step ? before + 1 : warp_size;
+      int sure = ahead == each - 1 && rest > step ? before + 1 : far > 0 ? turns : left;
       KM_UNROLL_ALL for (int d = 1; d < warp_size; d *= 2) sure = smaller(sure, shuffle_xor(sure, d));
-      sure = (int)smaller<i64>(sure, (left - (merged_runs - 1) * (step - 1)) / step);
-      i64 of_run = size > 0 && before < sure ? size : 0;
+      int of_run = size > 0 && before < sure ? size : 0;
       KM_UNROLL_ALL for (int d = 1; d < each; d *= 2) of_run += shuffle_xor(of_run, d);
-      i64 all = of_run;
+      int all = of_run;
       KM_UNROLL_ALL for (int d = each; d < warp_size; d *= 2) all += shuffle_xor(all, d);
-      const int first = (__ffs((int)there) - 1) & (warp_size - 1);
-      const i64 some = smaller(shuffle(size, first), left);
-      if (all <= 0 || all > left) all = some, of_run = lane / each == first / each ? some : 0;  // no order: one run goes on
-      if (all <= 0) break;
+      if (all <= 0 || all > left) {  // no order: one run goes on
+        const int first = __ffs((int)there) - 1;
+        all = first < 0 ? left : smaller(shuffle(size, first & (warp_size - 1)), left);
+        of_run = lane / each == first / each ? all : 0;
+      }
       taken += of_run, left -= all;
     }
     return taken;
@@ -168,14 +171,14 @@ struct merge_splits {
     const Less less(c.captures);
     const int warp = (int)threadIdx.x / warp_size, lane = (int)threadIdx.x % warp_size, r = lane / each;
     const i64 tile = (i64)blockIdx.x * (warps - 1) + warp;
-    i64 taken = 0, begin = 0;
+    i64 begin = 0, length = 0;
+    int taken = 0;
     if (tile < c.pass_tiles) {
       const runs at(c, tile);
-      i64 length = 0;
       KM_UNROLL_ALL for (int q = 0; q < merged_runs; q++)
         if (q == r) length = at.length[q];
       begin = at.begin;
-      taken = search_by_warp((const S*)runs::keys(c, r) + at.offset(r), length, begin, less);
+      taken = search_by_warp((const S*)runs::keys(c, r) + at.offset(r), (int)length, (int)begin, less);
       if (lane % each == 0) {
         found[warp][r] = taken;
         if (warp < warps - 1) runs::work(c).split(tile)[r] = taken;
