@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kernelmill.algorithms.costs import Cost
 from kernelmill.algorithms.merges_source import (
@@ -85,6 +85,10 @@ def fitting_tile(
     return tile
 
 
+# Texts that were compiled together.
+_COMPILED: Final[set[tuple[object, ...]]] = set()
+
+
 @dataclass(slots=True, kw_only=True)
 class MergeCall(Call):
     """A call whose elements are compared."""
@@ -137,6 +141,8 @@ class MergeCall(Call):
                 )
         if passes > 1 and not arrays.to.ptr:  # between two passes
             keys_beside = self.items()
+        if passes:
+            self._compile(payload)
         ends = (arrays.to, arrays.payload_to), (beside, payload_beside)
         keys, carried = arrays.keys, arrays.payload
         for index in range(passes + 1):
@@ -148,6 +154,23 @@ class MergeCall(Call):
             flags = flags_of(now, first=index == 0, last=last, wide=wide)
             self.steps += self._launch(now, index, memory, flags, payload)
             keys, carried = to, payload_to
+
+    def _compile(self, payload: int) -> None:
+        """Compile the texts of the launches side by side, where nobody has done that."""
+        order, tile, backend = self.order, self.tile, self.work.backend
+        key = (backend.name, tile, payload, order.key)
+        ahead = getattr(backend, "compile_ahead", None)
+        functions = order.compare.translation.program.functions
+        if ahead is None or key in _COMPILED or any(f.raw is not None for f in functions):
+            return
+        _COMPILED.add(key)
+        ahead(
+            [
+                tiles_source(order, payload, tile),
+                split_source(order, tile, "row_runs"),
+                pass_source(order, payload, tile, "row_runs"),
+            ]
+        )
 
     def items(self) -> View:
         """Return memory for what is merged, of all rows."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kernelmill.runtime.backend import ENTRY, MOST_BLOCKS, Kernel
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from kernelmill.runtime.cuda.device import CudaDevice
     from kernelmill.runtime.cuda.program import Kernel as LoadedKernel
     from kernelmill.runtime.memory import View
+    from kernelmill.toolchain.nvrtc import CudaImage
 
 __all__ = ["CudaBackend"]
 
@@ -71,6 +73,7 @@ class CudaBackend:
         "segmented_sort",
     )
     _loaded: dict[str, LoadedKernel] = field(default_factory=dict, repr=False)
+    _ahead: dict[str, CudaImage] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self.device = cuda_device(self.number)
@@ -99,8 +102,17 @@ class CudaBackend:
                 self._loaded[source.text] = found
         return Kernel(source, found.handle)
 
+    def compile_ahead(self, sources: Sequence[KernelSource]) -> None:
+        """Compile several texts side by side, which `build` loads; raises CompileError."""
+        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - seldom used
+
+        missing = [s for s in sources if s.text not in self._loaded and s.text not in self._ahead]
+        with ThreadPoolExecutor(max(1, len(missing))) as pool:
+            images = pool.map(partial(image_of, arch=self.device.arch), missing)
+            self._ahead.update(zip((s.text for s in missing), images, strict=True))
+
     def _build(self, source: KernelSource) -> LoadedKernel:
-        image = image_of(source, self.device.arch)
+        image = self._ahead.pop(source.text, None) or image_of(source, self.device.arch)
         return ObjectCode(image).get_kernel(ENTRY)
 
     def launch(self, kernel: Kernel, launch: Launch) -> None:
