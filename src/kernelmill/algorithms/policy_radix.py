@@ -34,7 +34,7 @@ class RadixTile:
     It serves keys of up to `keys` bytes with a payload of up to `payload`, and up to `most` of
     them. A thread has `items`, a block `warps` warps; `scanners` blocks hand out places, and wait
     so many nanoseconds (`rest`) before they ask again; one row in so many (`tabled`) is matched by
-    a table.
+    a table. Digits cost at most `dear` to look at: 0 for integers, 1 for floats, 2 for complex.
     """
 
     keys: int
@@ -45,6 +45,7 @@ class RadixTile:
     scanners: int = 4
     tabled: int = 0
     rest: int = 0
+    dear: int = 2
 
     @property
     def elements(self) -> int:
@@ -69,13 +70,15 @@ _RADIX_TILES: Final[dict[Chip, tuple[RadixTile, ...]]] = {
         RadixTile(8, 8, 1 << 17, 8, 8),
         RadixTile(8, 8, 1 << 19, 8, 8, 8),
         RadixTile(8, 8, 1 << 21, 16, 8, 8),
-        RadixTile(8, 8, 1 << 23, 16, 10),
+        RadixTile(8, 8, 1 << 22, 16, 10),
         RadixTile(2, 0, _ANY, 16, 28, 2, 4, 100),
         RadixTile(4, 0, _ANY, 16, 28, 1, 4),
         RadixTile(4, 4, _ANY, 16, 22, 1),
         RadixTile(4, 8, _ANY, 16, 14, 2),
-        RadixTile(8, 0, _ANY, 16, 20, 4, 0, 500),
-        RadixTile(8, 4, _ANY, 16, 14, 2),
+        RadixTile(8, 0, _ANY, 16, 20, 4, 0, 500, 0),
+        RadixTile(8, 0, _ANY, 16, 18, 4, 0, 500, 1),
+        RadixTile(8, 0, _ANY, 16, 14, 4, 0, 500),
+        RadixTile(8, 4, _ANY, 16, 14, 2, 0, 0, 1),
         RadixTile(8, 8, _ANY, 16, 10, 2),
     ),
     # 48 KiB of shared memory with what counts take.
@@ -126,9 +129,11 @@ def radix_ranks(chip: Chip, rows: int, length: int) -> RanksPolicy | None:
     return found if length <= found.most and rows * length * length <= found.pairs else None
 
 
-def radix_tile(chip: Chip, keys: int, payload: int, length: int) -> RadixTile:
+def radix_tile(chip: Chip, keys: int, payload: int, length: int, *, dear: int = 0) -> RadixTile:
     """Return the tile of a sort of so many elements; `keys` and `payload` are bytes of one."""
-    return next(t for t in _RADIX_TILES[chip] if _serves(t, keys, payload, length))
+    return next(
+        t for t in _RADIX_TILES[chip] if _serves(t, keys, payload, length) and dear <= t.dear
+    )
 
 
 def radix_row(chip: Chip, keys: int, payload: int, length: int) -> RadixTile | None:
@@ -143,12 +148,19 @@ def _serves(tile: RadixTile, keys: int, payload: int, length: int) -> bool:
 # Shared memory for the counts of all digits, and the most copies of each: one a bank.
 _RADIX_COUNTS: Final[dict[Chip, int]] = {"bulk": 128 << 10, "plain": 48 << 10}
 _RADIX_COPIES: Final = 32
+# Bytes that a thread of a count asks for at a time; of few elements, so that many blocks count.
+_RADIX_COUNTED: Final = 64
+_RADIX_COUNTED_FEW: Final = (1 << 17, 16)
 
 
-def radix_count(chip: Chip, passes: int) -> int:
-    """Return how many copies of the counts of so many digits a block has: a power of 2."""
+def radix_count(chip: Chip, passes: int, length: int) -> tuple[int, int]:
+    """Return how the digits of so many elements are counted.
+
+    How many copies of the counts a block has, a power of 2; how many bytes a thread asks for.
+    """
     most = min(_RADIX_COPIES, _RADIX_COUNTS[chip] // (1024 * passes))
-    return 1 << (most.bit_length() - 1)
+    few, counted = _RADIX_COUNTED_FEW
+    return 1 << (most.bit_length() - 1), counted if length <= few else _RADIX_COUNTED
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,10 +48,10 @@ __all__ = [
     "step",
 ]
 
-# What places of 32 bits are enough for, with room for a mark.
+# What places of 32 bits are enough for; and beside a mark of two bits.
 NARROW: Final = 1 << 31
+_MARKED: Final = (1 << 30) - 1
 _ALLOCATION: Final = 256
-_COUNTED: Final = 64  # bytes that a thread of a count asks for at a time
 # As device/radix.cuh has them.
 PLACES, _WIDE, _DROPPED = 1, 2, 4
 _COUNTERS: Final = 2
@@ -180,9 +180,9 @@ class Way:
     ) -> Way:
         """Return the way of rows of so many elements, with memory for one of them."""
         size, like, passes = order.type.itemsize, arrays.keys, order.passes
-        tile = radix_tile(chip_of(backend.arch), size, payload, length)
-        place = 4 if length <= NARROW else 8
-        memory = new(like, work_bytes(-(-length // tile.elements), passes, place))
+        tile = radix_tile(chip_of(backend.arch), size, payload, length, dear=order.dear)
+        place = 4 if length <= _MARKED else 8
+        memory = new(like, work_bytes(-(-length // tile.elements), place))
         nothing = replace(like, ptr=0, shape=(0,), strides=(1,), dtype=uint8)
         keys = payloads = beside = nothing
         if passes > 1:
@@ -220,14 +220,14 @@ class Way:
     def _count(self, arrays: Arrays) -> Bound:
         """Bind the count of all digits."""
         order, place = self.order, self.place
-        copies = radix_count(chip_of(self.backend.arch), order.passes)
+        copies, counted = radix_count(chip_of(self.backend.arch), order.passes, self.length)
         built = built_for(
             ("radix count", order, place, copies),
             self.backend,
             order.type.itemsize,
             partial(count_source, order, place, copies),
         )
-        a_block = COUNT_THREADS * _COUNTED // order.type.itemsize
+        a_block = COUNT_THREADS * counted // order.type.itemsize
         blocks = min(self.backend.multiprocessors, -(-self.length // a_block))
         grid = Grid(
             blocks,

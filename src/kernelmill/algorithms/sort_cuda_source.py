@@ -70,6 +70,11 @@ class RadixOrder:
         return max(1, -(-(self.end - self.first) // _DIGIT_BITS))
 
     @property
+    def dear(self) -> int:
+        """What it costs to look at a digit: 0 for integers, 1 for floats, 2 for pairs of them."""
+        return {"float": 1, "complex": 2}.get(self.type.kind, 0)
+
+    @property
     def text(self) -> str:
         """The type that says so in C++."""
         spelled = type_spelling(self.type, qualified=True)
@@ -81,10 +86,9 @@ class RadixOrder:
         return f"{self.type}, bits {self.first} to {self.end}{turned}"
 
 
-def work_bytes(tiles: int, passes: int, place: int) -> int:
+def work_bytes(tiles: int, place: int) -> int:
     """Return the memory of a call of several tiles, as `radix_work` lays it out."""
-    tables = min(2, passes) * tiles * _DIGITS * (_COUNT + place)
-    return _MOST_PASSES * _DIGITS * _WORD + _TICKETS + tables
+    return _MOST_PASSES * _DIGITS * _WORD + _TICKETS + tiles * _DIGITS * (_COUNT + place)
 
 
 def count_room(order: RadixOrder, copies: int) -> int:

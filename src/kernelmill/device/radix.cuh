@@ -38,19 +38,22 @@ struct radix_tile {
   static_assert(threads >= radix_digits && elements <= 32768, "a thread for each digit, and 15 bits for a place");
 };
 
-// Memory of a call of several tiles: where digits of each pass begin, tickets, then tables of words for each digit of each
-// tile, by turns for passes: how many a tile has, and where its first one goes to, each one more than that, 0 for not yet.
+// Memory of a call of several tiles: where digits of each pass begin, tickets, then words for each digit of each tile: how many
+// a tile has, and where its first one goes to.  Words are 0 at first; the upper two bits of those of a pass are its mark, which
+// that of the pass before is not.
 template <class Place>
 struct radix_work {
   static constexpr int most_passes = 8, begins = most_passes * radix_digits * 8, tickets = 64;
   static constexpr int count_row = radix_digits * 4, place_row = radix_digits * (int)sizeof(Place);
+  static constexpr int count_bits = 30, place_bits = 8 * (int)sizeof(Place) - 2;
   char* at;
   i64 tiles;
   KM_INL Place* begin(int pass) const { return (Place*)at + pass * radix_digits; }
   KM_INL u32* ticket(int pass) const { return (u32*)(at + begins) + pass; }
-  KM_INL char* table(int pass) const { return at + begins + tickets + (pass & 1) * tiles * (count_row + place_row); }
-  KM_INL u32* counts(int pass, i64 tile) const { return (u32*)(table(pass) + tile * count_row); }
-  KM_INL Place* places(int pass, i64 tile) const { return (Place*)(table(pass) + tiles * count_row + tile * place_row); }
+  KM_INL char* table() const { return at + begins + tickets; }
+  KM_INL u32* counts(i64 tile) const { return (u32*)(table() + tile * count_row); }
+  KM_INL Place* places(i64 tile) const { return (Place*)(table() + tiles * count_row + tile * place_row); }
+  static KM_INL u32 mark(int pass) { return 1u + (u32)(pass & 1); }
 };
 
 // The sum of the values of lower digits, one value a thread of the first 256; all threads call it, `sums` is shared.
@@ -144,12 +147,12 @@ struct radix_count {
       if (behind + (i64)threadIdx.x < c.elements) add(counts, copy, keys[behind + threadIdx.x]);
     }
   }
-  // The tables of the first pass, and the tickets of all.
+  // The words of all tiles, and the tickets of all passes.
   template <class Call>
   static KM_INL void clear(const Call& c) {
     const radix_work<Place> work{c.data[1], c.tiles};
     const i64 words = c.tiles * (work.count_row + work.place_row) / 16, step = (i64)gridDim.x * threads;
-    for (i64 i = (i64)blockIdx.x * threads + threadIdx.x; i < words; i += step) store_packet(work.table(0) + 16 * i, packet{});
+    for (i64 i = (i64)blockIdx.x * threads + threadIdx.x; i < words; i += step) store_packet(work.table() + 16 * i, packet{});
     if (blockIdx.x == 0 && threadIdx.x < work.most_passes) *work.ticket((int)threadIdx.x) = 0;
   }
   // By the block that is the last to add its counts: sums over lower digits; what is in `tickets` becomes 0 again.

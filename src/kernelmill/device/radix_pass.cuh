@@ -18,7 +18,7 @@ struct radix_pass {
   static constexpr int threads = Tile::threads, items = Tile::items, batch = 16;
   static constexpr int room = Tile::elements * (int)(sizeof(U) + (pays ? sizeof(Payload) : 0)) +
                               Tile::tables * Tile::warps * radix_digits * 4;
-  static constexpr int place_bits = 40;  // of a word that scanners hand on, beside the number of a batch
+  static constexpr int handed_bits = 40;  // of a word that scanners hand on, beside the number of a batch
 
   struct shared {
     Place to[radix_digits];  // where the first element of a digit goes to, less its place in the tile
@@ -32,8 +32,9 @@ struct radix_pass {
   static KM_INL void scan(const Work& work, int pass, int scanner, shared& s) {
     constexpr int digits = radix_digits / Tile::scanners, groups = threads / digits;
     const int digit = scanner * digits + (int)threadIdx.x % digits, tiles = (int)work.tiles;
-    const u32* counts = work.counts(pass, 0) + digit;
-    Place* places = work.places(pass, 0) + digit;
+    const u32 mark = Work::mark(pass);
+    const u32* counts = work.counts(0) + digit;
+    Place* places = work.places(0) + digit;
     u64* const handed = s.handed + digit;
     _Pragma("unroll 1") for (int b = (int)threadIdx.x / digits; b * batch < tiles; b += groups) {
       const int left = tiles - b * batch;
@@ -41,25 +42,28 @@ struct radix_pass {
       Place* to = places + (i64)b * (batch * radix_digits);
       u32 count[batch], sum = 0;
       KM_UNROLL_ALL for (int u = 0; u < batch; u++)
-        count[u] = u < left ? atomic_load<relaxed>(from + u * radix_digits) : 1u;
+        count[u] = u < left ? atomic_load<relaxed>(from + u * radix_digits) : mark << Work::count_bits;
       for (;;) {
         bool all = true;
-        KM_UNROLL_ALL for (int u = 0; u < batch; u++) all &= count[u] != 0;
+        KM_UNROLL_ALL for (int u = 0; u < batch; u++) all &= count[u] >> Work::count_bits == mark;
         if (vote_all(all)) break;
         if constexpr (Tile::rest > 0) rest_for(Tile::rest);
         KM_UNROLL_ALL for (int u = 0; u < batch; u++)
-          if (!count[u]) count[u] = atomic_load<relaxed>(from + u * radix_digits);
+          if (count[u] >> Work::count_bits != mark) count[u] = atomic_load<relaxed>(from + u * radix_digits);
       }
-      KM_UNROLL_ALL for (int u = 0; u < batch; u++) sum += count[u];
+      KM_UNROLL_ALL for (int u = 0; u < batch; u++) {
+        count[u] &= (1u << Work::count_bits) - 1;
+        sum += count[u];
+      }
       u64 before;
       do before = atomic_load<relaxed, block_scope>(handed);
-      while ((u32)(before >> place_bits) != (u32)b);
-      Place next = (Place)(before & (((u64)1 << place_bits) - 1));
-      atomic_store<relaxed, block_scope>(handed, (u64)(b + 1) << place_bits | (u64)(Place)(next + (sum - batch)));
-      next += 1;
+      while ((u32)(before >> handed_bits) != (u32)b);
+      Place next = (Place)(before & (((u64)1 << handed_bits) - 1));
+      atomic_store<relaxed, block_scope>(handed, (u64)(b + 1) << handed_bits | (u64)(Place)(next + sum));
+      next |= (Place)mark << Work::place_bits;
       KM_UNROLL_ALL for (int u = 0; u < batch; u++) {
         if (u < left) atomic_store<relaxed>(to + u * radix_digits, next);
-        next += count[u] - 1;
+        next += count[u];
       }
     }
   }
@@ -106,41 +110,22 @@ struct radix_pass {
     KM_UNROLL_ALL for (int i = 0; i < items; i++)
       payload[i] = first + i * warp_size < held ? once(from + i * warp_size) : (Payload)0;
   }
-  // The tables of the pass after this one.
-  static KM_INL void clear_next(const Work& work, int pass, int tile) {
-    if (pass + 1 < Order::passes && threadIdx.x < radix_digits) {
-      work.counts(pass + 1, tile)[threadIdx.x] = 0;
-      work.places(pass + 1, tile)[threadIdx.x] = 0;
-    }
-  }
-  // Most passes write keys, and payloads as they are: these look at no flags.
   template <class Call>
   static KM_INL void write(const Call& c, int held, const U* keys, const Payload* payload, const shared& s) {
     const int shift = Order::shift((int)c.pass);
     const u32 mask = Order::mask((int)c.pass);
     U* to = (U*)c.data[2];
-    if constexpr (pays)
-      if (c.flags & (keys_are_dropped | result_is_wide)) return write_by_flags(c, held, keys, payload, s);
     KM_UNROLL_ALL for (int i = 0; i < items; i++) {
       const int at = i * threads + (int)threadIdx.x;
       if (at < held) {
         const U key = keys[at];
         const Place place = (Place)(s.to[Order::digit(key, shift, mask)] + (Place)at);
-        to[place] = key;
-        if constexpr (pays) ((Payload*)c.data[3])[place] = payload[at];
+        if (!pays || !(c.flags & keys_are_dropped)) to[place] = key;
+        if constexpr (pays) {
+          if (c.flags & result_is_wide) ((i64*)c.data[3])[place] = (i64)payload[at];
+          else ((Payload*)c.data[3])[place] = payload[at];
+        }
       }
-    }
-  }
-  template <class Call>
-  static KM_INL void write_by_flags(const Call& c, int held, const U* keys, const Payload* payload, const shared& s) {
-    const int shift = Order::shift((int)c.pass);
-    const u32 mask = Order::mask((int)c.pass);
-    _Pragma("unroll 4") for (int at = (int)threadIdx.x; at < held; at += threads) {
-      const U key = keys[at];
-      const Place place = (Place)(s.to[Order::digit(key, shift, mask)] + (Place)at);
-      if (!(c.flags & keys_are_dropped)) ((U*)c.data[2])[place] = key;
-      if (c.flags & result_is_wide) ((i64*)c.data[3])[place] = (i64)payload[at];
-      else ((Payload*)c.data[3])[place] = payload[at];
     }
   }
 
@@ -173,11 +158,11 @@ struct radix_pass {
     read(c, low, held, key);
     KM_UNROLL_ALL for (int i = 0; i < items; i++) add_shared(mine + Order::digit_apart(key[i], shift, mask), 1u);
     if constexpr (pays) read_payload(c, low, held, payload);
-    clear_next(work, pass, tile);
     block_barrier();
     u32 below;
-    u32* tell = work.counts(pass, tile) + thread;
-    tile_places<Tile>(counts, s.sums, below, [tell](u32 total) { atomic_store<relaxed>(tell, total + 1); });
+    u32* tell = work.counts(tile) + thread;
+    const u32 mark = Work::mark(pass);
+    tile_places<Tile>(counts, s.sums, below, [=](u32 total) { atomic_store<relaxed>(tell, total | mark << Work::count_bits); });
     KM_UNROLL_ALL for (int i = 0; i < items; i++) {
       look_afresh(key[i]);
       const u32 digit = Order::digit(key[i], shift, mask);
@@ -189,9 +174,9 @@ struct radix_pass {
     }
     if (thread < radix_digits) {
       Place to;
-      do to = atomic_load<relaxed>(work.places(pass, tile) + thread);
-      while (!to);
-      s.to[thread] = (Place)(to - 1 - below);
+      do to = atomic_load<relaxed>(work.places(tile) + thread);
+      while (to >> Work::place_bits != mark);
+      s.to[thread] = (Place)(to - ((Place)mark << Work::place_bits) - below);
     }
     block_barrier();
     write(c, held, keys, held_payload, s);
