@@ -156,6 +156,10 @@ def _host_transform(
 # Threads of a block, as device/transform.cuh has them.
 TRANSFORM_THREADS: Final = 128
 TILE_THREADS: Final = 256  # as device/transform_tiles.cuh has them
+# Elements of up to so many bytes are turned as words, by loops that take many registers: so many
+# blocks have room beside each other all the same.
+_AS_WORDS: Final = 2
+_TILES_BESIDE: Final = 5
 _SCATTERED: Final = 4  # elements of a thread at a time in several dimensions
 VALUE_SLOT: Final = 16
 _PACKET: Final = 16
@@ -184,13 +188,15 @@ def _cuda_transform(
     room = max(captured + values * VALUE_SLOT, VALUE_SLOT)
     wide, packets = _packets(inputs, outputs, count_flops(whole))
     tile = TRANSFORM_THREADS * (wide * packets if loop == "flat" else _SCATTERED)
-    run, entry, threads = "Run", str(loop), TRANSFORM_THREADS
+    run, entry, bounds = "Run", str(loop), str(TRANSFORM_THREADS)
     if loop == "tiled":
-        run, entry, threads = f"km::tiles<Run, {tile_side(inputs)}>", "all", TILE_THREADS
+        run, entry, bounds = f"km::tiles<Run, {tile_side(inputs)}>", "all", str(TILE_THREADS)
+        if max(_itemsize(t) for t, pattern in inputs if pattern == "transposed") <= _AS_WORDS:
+            bounds = f"{TILE_THREADS}, {_TILES_BESIDE}"
     rest = (
         f"typedef km::transform<km::Op, km::in<{arguments_text(inputs)}>,\n"
         f"    km::out<{arguments_text(outputs)}>, {captured}, {room}, {wide}, {packets}> Run;\n"
-        f"KM_EXPORT void __launch_bounds__({threads})\n"
+        f"KM_EXPORT void __launch_bounds__({bounds})\n"
         f"km_kernel(const __grid_constant__ {run}::call call) {{\n  {run}::{entry}(call);\n}}\n"
     )
     template = "transform_tiles.cuh" if loop == "tiled" else "transform.cuh"

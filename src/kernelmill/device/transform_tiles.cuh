@@ -17,6 +17,26 @@ struct TiledCall {
   u32* tickets;
 };
 
+// P elements of a row, kept as one word or packet where they can be; of a turned input a word has P of a column.
+template <class T, int P, int Pattern>
+struct kept_row {
+  static constexpr bool whole = false;
+  typedef batch<T, P> type;
+};
+template <class T, int P>
+struct kept_row<T, P, contiguous> {
+  static constexpr int bytes = P * (int)sizeof(T);
+  static constexpr bool whole = is_packet<bytes>;
+  template <int Bytes, bool Whole> struct held { typedef chunk<Bytes> type; };
+  template <int Bytes> struct held<Bytes, false> { typedef batch<T, P> type; };
+  typedef typename held<bytes, whole>::type type;
+};
+template <class T, int P>
+struct kept_row<T, P, transposed> {
+  static constexpr bool whole = true;
+  typedef chunk<4> type;
+};
+
 // A tile has `Side` times `Side` elements.
 template <class Run, int Side> struct tiles;
 
@@ -145,7 +165,6 @@ struct tiles<transform<Op, in<I...>, out<O...>, Captured, Bytes, V, U>, Side> {
   }
   // Words in a column; columns that the block fills at once; stripes of P rows that a thread has at a time, four rows of them.
   static constexpr int P = packed(), words = Side / P, apart = tile_threads / words, stripes = P < 4 ? 4 / P : 1;
-  template <class T> using patch = batch<batch<T, P>, stripes * P>;
 
   // Where a word of a column is: its number mixes the places, so that neither way through the tile meets in a bank.
   static KM_INL int word_at(int column, int word) { return column * words + (word ^ (column / P % smaller(words, 32))); }
@@ -160,7 +179,7 @@ struct tiles<transform<Op, in<I...>, out<O...>, Captured, Bytes, V, U>, Side> {
   template <class A, int K>
   static KM_INL void fill_words(const call& c, const tile& t, char* room) {
     if constexpr (A::pattern == transposed) {
-      constexpr int count = Side / apart, some = count < 16 ? count : 16;
+      constexpr int count = Side / apart, some = count < 8 ? count : 8;
       const int word = (int)threadIdx.x % words, first = (int)threadIdx.x / words;
       const i64 far = apart * c.strides[K][(int)c.ndim - 1];
       const char* from = t.at[K] + word * 4 + first * c.strides[K][(int)c.ndim - 1];
@@ -178,40 +197,52 @@ struct tiles<transform<Op, in<I...>, out<O...>, Captured, Bytes, V, U>, Side> {
     }
   }
   // What a thread has of an operand: rows of P elements, P of a stripe, of stripes that are `apart`; beyond the last one, that
-  // one again.
+  // one again.  Words stay as they were read until their elements are computed with, which takes fewer registers.
+  template <class A>
+  using patch = batch<typename kept_row<typename A::type, P, A::pattern>::type, stripes * P>;
   template <class A, int K>
-  static KM_INL patch<typename A::type> patch_of(const call& c, const tile& t, const char* room, int column, int stripe) {
+  static KM_INL patch<A> patch_of(const call& c, const tile& t, const char* room, int column, int stripe) {
     typedef typename A::type T;
+    typedef kept_row<T, P, A::pattern> kept;
     const int last = (int)c.ndim - 1;
-    patch<T> taken;
+    patch<A> taken;
     KM_UNROLL_ALL
     for (int s = 0; s < stripes; s++) {
       const int here = smaller(stripe + s * apart, t.rows / P - 1);
-      batch<T, P>* rows = taken.item + s * P;
-      if constexpr (A::pattern == transposed) {
-        KM_UNROLL_ALL
-        for (int p = 0; p < P; p++) {
-          const u32 word = ((const u32*)(room + room_at(K)))[word_at(column, here) + p * words];
-          const auto turned = bit_cast<batch<typename stored<T>::type, P>>(word);
-          KM_UNROLL_ALL
-          for (int r = 0; r < P; r++) rows[r].item[p] = widened(T(), turned.item[r]);
-        }
-        continue;
-      }
       const char* at = t.at[K] + column * c.strides[K][last] + here * P * c.strides[K][last - 1];
+      const u32* turned = (const u32*)(room + room_at(K)) + word_at(column, here);
       KM_UNROLL_ALL
       for (int r = 0; r < P; r++, at += c.strides[K][last - 1]) {
-        if constexpr (A::pattern == contiguous) {
-          load_packets<T, P>(at, rows[r].item);
+        auto& row = taken.item[s * P + r];
+        if constexpr (A::pattern == transposed) {
+          row.part = turned[r * words];
+        } else if constexpr (kept::whole) {
+          row = *(const typename kept::type*)at;
         } else {
           KM_UNROLL_ALL
           for (int p = 0; p < P; p++)
-            rows[r].item[p] = A::pattern == by_value ? element<T>::load(c.captures + run_type::value_at(K))
-                                                     : A::access::load(at + p * c.strides[K][last]);
+            row.item[p] = A::pattern == by_value ? element<T>::load(c.captures + run_type::value_at(K))
+                                                 : A::access::load(at + p * c.strides[K][last]);
         }
       }
     }
     return taken;
+  }
+  template <class A>
+  static KM_INL batch<typename A::type, P> row_of(const patch<A>& taken, int s, int r) {
+    typedef typename A::type T;
+    typedef batch<typename stored<T>::type, P> as_stored;
+    if constexpr (A::pattern == transposed || kept_row<T, P, A::pattern>::whole) {
+      batch<T, P> row;
+      KM_UNROLL_ALL
+      for (int p = 0; p < P; p++) {
+        if constexpr (A::pattern == transposed) row.item[p] = widened(T(), bit_cast<as_stored>(taken.item[s * P + p]).item[r]);
+        else row.item[p] = widened(T(), bit_cast<as_stored>(taken.item[s * P + r]).item[p]);
+      }
+      return row;
+    } else {
+      return taken.item[s * P + r];
+    }
   }
   template <class A, int K>
   static KM_INL void put_row(const call& c, const tile& t, int row, int column, const batch<typename A::type, P>& made) {
@@ -224,9 +255,9 @@ struct tiles<transform<Op, in<I...>, out<O...>, Captured, Bytes, V, U>, Side> {
       for (int p = 0; p < P; p++) A::access::store(at + p * c.strides[K][last], made.item[p]);
     }
   }
-  template <int... J, class... Patches>
+  template <int... J>
   static KM_INL void turn(const call& c, const Op& op, const tile& t, int column, int stripe, indices<J...> each,
-                          const Patches&... taken) {
+                          const patch<I>&... taken) {
     KM_UNROLL_ALL
     for (int s = 0; s < stripes; s++) {
       const int first = (stripe + s * apart) * P;
@@ -238,7 +269,7 @@ struct tiles<transform<Op, in<I...>, out<O...>, Captured, Bytes, V, U>, Side> {
             [&](const batch<typename O::type, P>&... made) {
               (put_row<O, inputs + J>(c, t, first + r, column, made), ...);
             },
-            each, batch<typename O::type, P>()..., taken.item[s * P + r]...);
+            each, batch<typename O::type, P>()..., row_of<I>(taken, s, r)...);
       }
     }
   }
