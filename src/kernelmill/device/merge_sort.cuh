@@ -124,7 +124,8 @@ struct merge_tiles : merge_block<T, Payload, Shape> {
     __shared__ part_ends<warps> told[2];  // by turns, as memory
     const Less less(c.captures);
     const int tid = (int)threadIdx.x;
-    const i64 row = blockIdx.x / c.tiles, first = (blockIdx.x - row * c.tiles) * elements, start = row * c.shape[1] + first;
+    const u32 row = c.shape[0] > 1 ? blockIdx.x / (u32)c.tiles : 0;
+    const i64 first = (i64)(blockIdx.x - row * (u32)c.tiles) * elements, start = row * c.shape[1] + first;
     const int valid = (int)smaller<i64>(elements, c.shape[1] - first);
     if (c.tiles > 1 && blockIdx.x == 0 && tid < merge_work::passes) *merge_work{c.data[4]}.broken(tid) = 0;
     typename base::rooms rooms{merge_memory};
@@ -206,12 +207,12 @@ struct merge_pass : merge_block<T, Payload, Shape> {
       if (q == r) length = at.length[q];
     }
     const i64 end = smaller<i64>(at.begin + elements, at.total);
-    i64 low, high;
-    if (*runs::work(c).broken(c.pass)) {  // nothing is merged but within tiles
-      low = clamp(at.begin - before, 0, length), high = clamp(end - before, 0, length);
-    } else {
-      low = runs::work(c).split(blockIdx.x)[r];
-      high = end == at.total ? length : runs::work(c).split(blockIdx.x + 1)[r];
+    const u32 is_broken = *runs::work(c).broken(c.pass);
+    i64 low = runs::work(c).split(blockIdx.x)[r], high = length;
+    if (end < at.total) high = runs::work(c).split((i64)blockIdx.x + 1)[r];
+    if (is_broken) {  // nothing is merged but within tiles
+      low = clamp(at.begin - before, 0, length);
+      high = clamp(end - before, 0, length);
     }
     told.offset[r] = at.offset(r) + low;
     told.begin[r] = runs::number(c, r) + low;

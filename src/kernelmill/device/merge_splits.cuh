@@ -41,11 +41,12 @@ struct row_runs {
   i64 length[merged_runs];
   template <class Call>
   KM_INL row_runs(const Call& c, i64 tile) {
-    const i64 row = tile / c.tiles, inside = tile - row * c.tiles, group = merged_runs * c.width / Elements;
-    const i64 base = inside / group * group * Elements;
+    const u32 row = c.shape[0] > 1 ? (u32)tile / (u32)c.tiles : 0, inside = (u32)tile - row * (u32)c.tiles;
+    const u32 group = (u32)(merged_runs * c.width / Elements);
+    const i64 base = (i64)(inside / group * group) * Elements;
     width = c.width;
     low = row * c.shape[1] + base;
-    begin = inside * Elements - base;
+    begin = (i64)inside * Elements - base;
     to = low + begin;
     total = 0;
     KM_UNROLL_ALL for (int r = 0; r < merged_runs; r++) {
