@@ -184,3 +184,17 @@ def test_more_than_32_bits_count(torch):
         for value in (-128, -1, 0, 77):
             assert int((found == value).sum()) == int((x == value).sum())
         del found
+
+
+def test_calls_again_take_the_arrays_of_their_call(torch):
+    plan = km.sort.plan(torch.zeros(70_001, device="cuda"), algorithm="merge")
+    for _ in range(3):
+        x = torch.rand(70_001, device="cuda")
+        wanted = x.sort(stable=True)
+        assert torch.equal(km.sort(x, algorithm="merge"), wanted.values)
+        assert torch.equal(km.argsort(x, algorithm="merge"), wanted.indices)
+        assert torch.equal(plan(x), wanted.values)
+        values = x.double()
+        keys, moved = km.sort_by_key(x, values, algorithm="merge")
+        assert torch.equal(keys, wanted.values)
+        assert torch.equal(moved, keys.double())
