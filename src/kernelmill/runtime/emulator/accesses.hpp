@@ -206,12 +206,14 @@ inline void access(const void* address, u32 bytes, int how, const void* caller) 
   }
   if (__builtin_expect(p + bytes > r->high, 0)) outside(*k, p, bytes, how, caller);
   const usize at = (usize)(p - r->low);
-  const bool nameless =
-      (r->space == static_shared && !Arrays::symbol_at(arrays.shared_symbols, at)) ||
-      (r->space == module_memory && !Arrays::symbol_at(arrays.module_symbols, (usize)(p - module_low)));
-  if (nameless)
-    end_at("out of bounds", *r, p, bytes, caller,
-           how & writing ? "write outside every array" : "read outside every array");
+  if (r->space == static_shared || r->space == module_memory) {
+    const Symbol* symbol = r->space == static_shared ? Arrays::symbol_at(arrays.shared_symbols, at)
+                                                     : Arrays::symbol_at(arrays.module_symbols, (usize)(p - module_low));
+    if (symbol && symbol->name.empty()) return;  // the compiler's own
+    if (!symbol)
+      end_at("out of bounds", *r, p, bytes, caller,
+             how & writing ? "write outside every array" : "read outside every array");
+  }
   if (((usize)p & (bytes - 1)) && !(bytes & (bytes - 1)))
     end_at("misaligned access", *r, p, bytes, caller, how & writing ? "write" : "read");
   if (r->tracks_writes) check_written(*r, p, at, bytes, how, caller);

@@ -24,14 +24,16 @@ _OBJECT, _THREAD_LOCAL = 1, 6
 _LENGTH: Final = re.compile(r"\d+")
 _PART: Final = re.compile(r"(\d+)([A-Za-z_]\w*)")
 # Variables of the emulator itself.
-_OWN: Final = re.compile(r"km_emu|^_ZTI|^_ZTS|^_ZTV|^_ZGV|^CSWTCH|^DW\.ref")
+_OWN: Final = re.compile(r"km_emu|^_ZTI|^_ZTS|^_ZTV|^CSWTCH|^DW\.ref")
+# What says whether a variable was constructed: looked at by the compiler's code, not the kernel's.
+_GUARD: Final = "_ZGV"
 
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
     """An array of the library: in thread-local memory (`__shared__`) or in the module's.
 
-    `owner` is the function that declares it, "" for none.
+    `owner` is the function that declares it, "" for none. The compiler's own have no name.
     """
 
     shared: bool
@@ -62,7 +64,8 @@ def arrays_of(library: Path) -> tuple[Symbol, ...]:
             name = data[first : data.index(b"\0", first)].decode("utf-8", "replace")
             if not _OWN.search(name):
                 shared = kind == _THREAD_LOCAL
-                found.append(Symbol(shared, value, nbytes, _readable(name), _owner(name)))
+                shown = "" if name.startswith(_GUARD) else _readable(name)
+                found.append(Symbol(shared, value, nbytes, shown, _owner(name)))
     return tuple(found)
 
 

@@ -125,10 +125,17 @@ __global__ void halves(const half2* x, const __nv_bfloat162* y, half2* out, __nv
   const half2 twice = __hmul2(x[i], __float2half2_rn(2.0f));
   out[i] = __hfma2(twice, x[i], __floats2half2_rn(1.0f, -1.0f));
   also[i] = __hadd2(y[i], __float22bfloat162_rn(make_float2(0.5f, 1.5f)));
-  const float2 wide = __half22float2(out[i]);
+  __shared__ half2 neighbours[32];  // of a class, whose constructor the compiler wants to have called
+  neighbours[i] = out[i];
+  __syncwarp();
+  const float2 wide = __half22float2(neighbours[i ^ 1]);
+  __syncwarp();
+  neighbours[i ^ 1] = __floats2half2_rn(wide.x, wide.y);
+  __syncwarp();
   atomicAdd(sum, __float2half(wide.x > 0 ? 1.0f : 0.0f));
   if (__hgt(__low2half(out[i]), __high2half(out[i]))) atomicAdd(sum, __half(0.5));
-  z[i] = cuCmulf(make_cuFloatComplex(wide.x, wide.y), make_cuComplex(0, 1));
+  const float2 own = __half22float2(neighbours[i]);
+  z[i] = cuCmulf(make_cuFloatComplex(own.x, own.y), make_cuComplex(0, 1));
 }
 __global__ void talk(const char* word) {
   if (threadIdx.x < 2) printf("%s %d of %u: %5.2f %lld %c\n", word, threadIdx.x, blockDim.x, 1.5 * threadIdx.x, 1LL << 40, 'x');
