@@ -261,7 +261,7 @@ class Plan(Caller):
         The arrays need another kernel than the plan holds.
     """
 
-    __slots__ = ("_allocate", "_prepare", "_scalar", "built")
+    __slots__ = ("_allocate", "_elements", "_prepare", "_scalar", "built")
 
     def __init__(self, bound: Bound, prepare: Prepare, *, fixed: bool | None) -> None:
         """Prepare calls like `bound`: of those very shapes, or of any one; None: no short way."""
@@ -272,6 +272,7 @@ class Plan(Caller):
         self._allocate: Allocator | None = None
         self._single: Allocator | None = None
         self._scalar = bound.scalar
+        self._elements = bound.elements if fixed else None
         constant = built.scope.is_constant and built.backend.target == "host"
         self._read = None if built.scope.is_static or constant else built.scope.read
         if fixed is not None and bound.elements and not bound.tail and built.kernel.entry:
@@ -287,8 +288,9 @@ class Plan(Caller):
         tried = self._launcher is not None and (
             self._single is not None if out is None else type(out) is not tuple
         )
-        if not events.active and not tried:
-            done = self.try_launch(self.functions, inputs, out)
+        if events.active or not tried:
+            launch = self.told_launch if events.active else self.try_launch
+            done = launch(self.functions, inputs, out)
             if done is not None:
                 return done
         bound = self._prepare(inputs, out)
@@ -325,6 +327,24 @@ class Plan(Caller):
         if not done:
             return None
         return unwrapped(made) if out is None and self._scalar else made
+
+    def told_launch(self, operators: tuple[object, ...], inputs: tuple[Any, ...], out: Any) -> Any:
+        """Launch as `try_launch` does, and tell those who listen to events."""
+        start = time.perf_counter()
+        done = self.try_launch(operators, inputs, out)
+        if done is not None:
+            seconds, cost, elements = time.perf_counter() - start, self.built.cost, self._elements
+            if elements is None:  # arrays of any shape: as many as results
+                elements = math.prod((done[0] if type(done) is tuple else done).shape)
+            events.emit(
+                "launch",
+                self.built.kernel.source.name,
+                device=self.built.backend.name,
+                seconds=seconds,
+                bytes=cost.bytes * elements,
+                flops=cost.flops * elements,
+            )
+        return done
 
     @property
     def is_general(self) -> bool:

@@ -145,9 +145,10 @@ def _reduce(
     ops = op if type(op) is tuple else (op,)
     used = ops if transform is None else (*ops, transform)
     key = _quick_key(arrays, used, options, out)
-    if key is not None and not events.active:
+    if key is not None:
         for found in lately(key):
-            done = found.try_launch(used, arrays, out)
+            launch = found.told_launch if events.active else found.try_launch
+            done = launch(used, arrays, out)
             if done is not None:
                 return done
     request = request_of(ops, transform, Options(*options))

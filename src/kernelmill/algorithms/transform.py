@@ -114,9 +114,10 @@ def transform(
     if where is not None:
         return execute(_masked(as_op(op), arrays, out, where))
     key = _quick_key(arrays, op, out)
-    if key is not None and not events.active:
+    if key is not None:
         for found in lately(key):
-            done = found.try_launch((op,), arrays, out)
+            launch = found.told_launch if events.active else found.try_launch
+            done = launch((op,), arrays, out)
             if done is not None:
                 return done
     bound = _prepare(as_op(op), arrays, out)
