@@ -44,9 +44,7 @@
 #include "warp.hpp"
 #include "atomics.hpp"
 #include "integers.hpp"
-#include "lanes.hpp"
 #include "math.hpp"
-#include "special.hpp"
 
 KM_EMU_INLINE void __trap() { km_emu_trap("__trap"); }
 KM_EMU_INLINE void __brkpt() { km_emu_trap("__brkpt"); }

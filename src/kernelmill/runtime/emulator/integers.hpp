@@ -165,3 +165,8 @@ KM_EMU_INLINE long clock() { return (long)km_emu_clock(); }
 #endif
 extern "C" unsigned long long km_emu_nanoseconds();
 KM_EMU_INLINE unsigned long long __globaltimer() { return km_emu_nanoseconds(); }
+KM_EMU_INLINE void __barrier_sync(unsigned id) { km_emu_barrier((int)id, 0, 0, 0); }
+KM_EMU_INLINE void __barrier_sync_count(unsigned id, unsigned count) { km_emu_barrier((int)id, (int)count, 0, 0); }
+KM_EMU_INLINE void __prof_trigger(int) {}
+KM_EMU_INLINE unsigned long __cvta_generic_to_global(const void* p) { return (unsigned long)p; }
+KM_EMU_INLINE void* __cvta_global_to_generic(unsigned long a) { return (void*)a; }

@@ -3,7 +3,7 @@
 #pragma once
 #include <fenv.h>
 
-#include "integers.hpp"
+#include "device.hpp"
 
 namespace km_emu {
 
@@ -128,9 +128,3 @@ KM_EMU_DIRECTED(float, __int2float, (int a), ([](double x) { return (float)x; },
 KM_EMU_DIRECTED(float, __uint2float, (unsigned a), ([](double x) { return (float)x; }, (double)a))
 #undef KM_EMU_DIRECTIONS
 #undef KM_EMU_DIRECTED
-
-KM_EMU_INLINE void __barrier_sync(unsigned id) { km_emu_barrier((int)id, 0, 0, 0); }
-KM_EMU_INLINE void __barrier_sync_count(unsigned id, unsigned count) { km_emu_barrier((int)id, (int)count, 0, 0); }
-KM_EMU_INLINE void __prof_trigger(int) {}
-KM_EMU_INLINE unsigned long __cvta_generic_to_global(const void* p) { return (unsigned long)p; }
-KM_EMU_INLINE void* __cvta_global_to_generic(unsigned long a) { return (void*)a; }

@@ -37,6 +37,16 @@ _LIGHT: Final = {"initializer_list", "type_traits"} | {
 }
 # Ours too, but CUDA's own bring the C++ library's math with them.
 _HEAVY: Final = frozenset(("cuda_runtime.h", "cuda_runtime_api.h", "cuda_profiler_api.h"))
+# Rare intrinsics, in headers of their own: what a text does not name, it does not wait for.
+_RARE: Final = (
+    ("lanes", re.compile(r"\b__v\w+[24]\b|\b__dp2a_|\b__\w+_r[zud]\b")),
+    (
+        "special",
+        re.compile(
+            r"\b(?:erfc?inv|normcdfinv|erfcx|cyl_bessel_i[01]|r?norm\w*|rhypot|sincospi)f?\b"
+        ),
+    ),
+)
 _HOST_API: Final = re.compile(r"\bcuda[A-Z]\w*\s*\(|\bcuda(?:Error|Stream|Event)_t\b")
 
 
@@ -120,6 +130,9 @@ def gather(
     prelude += ['#include "emulator/device.hpp"\n']
     prelude += ['#include "emulator/ptx.hpp"\n'] if ptx else []
     prelude += ['#include "emulator/host_api.hpp"\n'] if host or program else []
+    texts = (text, *reached.texts.values())
+    for header, names in _RARE:
+        prelude += [f'#include "emulator/{header}.hpp"\n'] if any(map(names.search, texts)) else []
     whole = "".join([*prelude, f'#line 1 "{name}"\n', main.text, "\n"])
     spins = main.spins or any(made.spins for made in rewritten)
     plain = plain_forms(text, [*prelude, *reached.texts.values()])

@@ -1,6 +1,6 @@
 // special.hpp - functions that CUDA has and C has not: norms, inverses of error functions, Bessel functions. All in double.
 #pragma once
-#include "math.hpp"
+#include "device.hpp"
 
 namespace km_emu {
 
@@ -8,6 +8,7 @@ namespace km_emu {
 inline double inverse_erfc(double x) {
   if (!(x >= 0 && x <= 2)) return __builtin_nan("");
   if (x == 0) return __builtin_inf();
+  if (x == 1) return 0;
   if (x == 2) return -__builtin_inf();
   if (x > 1) return -inverse_erfc(2 - x);
   const double t = __builtin_sqrt(-2 * __builtin_log(x / 2));
