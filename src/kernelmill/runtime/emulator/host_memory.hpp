@@ -91,14 +91,16 @@ inline cudaError_t release(void* at) {
 
 inline cudaError_t move(void* to, const void* from, size_t bytes) {
   if (broken) return broken;
-  if (bytes && (!to || !from)) return keep(cudaErrorInvalidValue);
+  if (!bytes) return cudaSuccess;  // of memmove no argument may be null, so that the compiler would believe it below
+  if (!to || !from) return keep(cudaErrorInvalidValue);
   memmove(to, from, bytes);
   km_emu_written(to, bytes);
   return cudaSuccess;
 }
 inline cudaError_t fill(void* at, int value, size_t bytes) {
   if (broken) return broken;
-  if (bytes && !at) return keep(cudaErrorInvalidValue);
+  if (!bytes) return cudaSuccess;
+  if (!at) return keep(cudaErrorInvalidValue);
   memset(at, value, bytes);
   km_emu_written(at, bytes);
   return cudaSuccess;
