@@ -212,6 +212,77 @@ def transformed(x: Any) -> Any:
     return km.transform(x, same)
 
 
+def emptied(v: Any) -> Any:
+    return PAIR(0, v.value)
+
+
+def cleared(x: Any) -> Any:
+    """Replaces elements by whether they are zero, keys by zero: twice is as once."""
+    km.for_each(x, emptied if is_struct(x) else odd)
+    return transformed(x)
+
+
+def without(x: np.ndarray) -> np.ndarray:
+    if x.dtype != PAIR.dtype:
+        return x != 0
+    made = x.copy()
+    made["key"] = 0
+    return made
+
+
+def mapped(x: Any) -> Any:
+    found = km.transform_reduce(x, same, larger if is_struct(x) else km.maximum)
+    return found["key"] if is_struct(x) else found
+
+
+def scanned_before(x: Any) -> Any:
+    start = PAIR(0, 0.0) if is_struct(x) else 0
+    found = km.exclusive_scan(x, larger if is_struct(x) else km.maximum, init=start)
+    return found["key"] if is_struct(x) else found
+
+
+def before(x: np.ndarray) -> np.ndarray:
+    seen = running(x)
+    return np.concatenate([np.zeros(1, seen.dtype), seen[:-1]])
+
+
+def summed_runs(x: Any) -> Any:
+    equal = equal_keys if is_struct(x) else None
+    return km.reduce_by_key(x, np.ones(element(x).size, np.int64), equal=equal)
+
+
+def last_of_runs(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    lengths = runs(x)[1]
+    return x[np.cumsum(lengths) - 1], lengths
+
+
+def empty(v: Any) -> Any:
+    return v == 0
+
+
+def empty_key(v: Any) -> Any:
+    return v.key == 0
+
+
+def in_three(x: Any) -> Any:
+    tests = (odd_key, empty_key) if is_struct(x) else (odd, empty)
+    return km.three_way_partition(x, *tests)
+
+
+def placed_behind(values_: Any) -> Any:
+    sorted_ = np.sort(values(str(element(values_).dtype) if not is_struct(values_) else "struct"),
+                      order="key" if is_struct(values_) else None)  # fmt: skip
+    return km.upper_bound(sorted_, values_, by_key if is_struct(values_) else None)
+
+
+def behind(x: np.ndarray) -> np.ndarray:
+    name = "struct" if x.dtype == PAIR.dtype else str(x.dtype)
+    return np.searchsorted(np.sort(keys(values(name))), keys(x), side="right")
+
+
+EDGES = (0, 3, 5, 11)
+
+
 def differences(x: Any) -> Any:
     return km.adjacent_difference(x, second)
 
@@ -243,20 +314,33 @@ def merged(x: Any) -> Any:
 
 FAMILIES: dict[str, Family] = {
     "transform": Family(transformed, lambda x: x),
+    "for_each": Family(cleared, without),
     "reduce": Family(reduced, largest),
+    "transform_reduce": Family(mapped, largest),
     "argmin": Family(lambda x: km.argmin(x), np.argmin),
+    "argmax": Family(lambda x: km.argmax(x), np.argmax),
     "adjacent_difference": Family(differences, lambda x: np.concatenate([x[:1], x[:-1]])),
     "scan": Family(scanned, running),
+    "exclusive_scan": Family(scanned_before, before),
     "scan_by_key": Family(counted, counts_in_runs),
+    "reduce_by_key": Family(summed_runs, last_of_runs),
     "unique_by_key": Family(with_places, first_places),
     "select": Family(lambda x: km.select(x, odd_key if is_struct(x) else odd), picked),
     "partition": Family(lambda x: km.partition(x, odd_key if is_struct(x) else odd), parted),
+    "three_way_partition": Family(in_three, lambda x: (*parted(x), x[:0])),
+    "unique_count": Family(
+        lambda x: km.unique_count(x, equal=equal_keys if is_struct(x) else None),
+        lambda x: len(firsts(x))),
     "unique": Family(lambda x: km.unique(x, equal=equal_keys if is_struct(x) else None), firsts),
     "run_length_encode": Family(
         lambda x: km.run_length_encode(x, equal=equal_keys if is_struct(x) else None), runs),
     "histogram": Family(lambda x: km.histogram_even(x, 6, 0, 12),
                         lambda x: np.histogram(x.astype(np.float64), 6, (0, 12))[0]),
+    "histogram_range": Family(lambda x: km.histogram_range(x, EDGES),
+                              lambda x: np.histogram(x[x < 11].astype(np.float64), EDGES)[0]),
+    "bincount": Family(lambda x: km.bincount(x), lambda x: np.bincount(x.astype(np.int64))),
     "search": Family(searched, places),
+    "upper_bound": Family(placed_behind, behind),
     "segmented": Family(segments, of_segments),
     "segmented_scan": Family(scans_of_segments, running_segments),
     "sort": Family(ordered, lambda x: np.sort(keys(x), axis=-1)),

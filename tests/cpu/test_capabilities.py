@@ -6,7 +6,7 @@ import itertools
 import re
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pytest
@@ -34,20 +34,31 @@ if TYPE_CHECKING:
 CELLS = list(itertools.product(FAMILIES, DTYPES, LAYOUTS))
 
 
-def pairwise() -> list[tuple[str, str, str]]:
-    """Few cells in which every two of family, type and form meet: the next one has most new."""
+Cell: TypeAlias = "tuple[str, str, str]"
 
-    def pairs(cell: tuple[str, str, str]) -> set[tuple[int, int, str, str]]:
-        return {(i, j, cell[i], cell[j]) for i, j in ((0, 1), (0, 2), (1, 2))}
 
-    left = set().union(*map(pairs, CELLS))
-    found = []
+def pairs(cell: tuple[str, ...]) -> set[tuple[int, int, str, str]]:
+    """Which values of family, type, form and back end meet in a cell."""
+    return {(i, j, cell[i], cell[j]) for i, j in itertools.combinations(range(len(cell)), 2)}
+
+
+def on_emulator() -> Iterator[Cell]:
+    """Every family with a quarter of the forms, in turn; the types take turns too."""
+    turns = itertools.product(enumerate(FAMILIES), enumerate(LAYOUTS))
+    some = ((family, layout) for (i, family), (j, layout) in turns if (i + j) % 4 == 0)
+    for at, (family, layout) in enumerate(some):
+        yield family, DTYPES[at * 5 % len(DTYPES)], layout
+
+
+def on_cpu(others: list[Cell]) -> list[Cell]:
+    """Few cells in which all meet that do not meet in others: the next one has most new."""
+    wanted = {pair for cell in CELLS for pair in pairs((*cell, "cpu"))}
+    left = wanted - {pair for cell in others for pair in pairs((*cell, "emulator"))}
     order = np.random.default_rng(0).permutation(len(CELLS))
-    cells = [CELLS[i] for i in order]
-    most = 3
+    cells, found, most = [CELLS[i] for i in order], [], 6
     while left:
         for cell in cells:
-            fresh = pairs(cell) & left
+            fresh = pairs((*cell, "cpu")) & left
             if len(fresh) >= most:
                 found.append(cell)
                 left -= fresh
@@ -55,16 +66,8 @@ def pairwise() -> list[tuple[str, str, str]]:
     return found
 
 
-def on_emulator() -> Iterator[tuple[str, str, str]]:
-    """Every family with half of the forms, in turn; the types take turns too."""
-    turns = itertools.product(enumerate(FAMILIES), enumerate(LAYOUTS))
-    half = ((family, layout) for (i, family), (j, layout) in turns if (i + j) % 2 == 0)
-    for at, (family, layout) in enumerate(half):
-        yield family, DTYPES[at * 5 % len(DTYPES)], layout
-
-
-SAMPLE = pairwise()
 EMULATED = list(on_emulator())
+SAMPLE = on_cpu(EMULATED)
 
 
 def check(cell: tuple[str, str, str], device: str) -> None:
@@ -134,12 +137,12 @@ def test_every_family_of_the_table_has_a_call() -> None:
     assert set(table.FAMILIES) == set(FAMILIES)
 
 
-def test_every_two_of_family_type_and_form_meet_in_the_sample() -> None:
-    for i, j in ((0, 1), (0, 2), (1, 2)):
-        assert {(c[i], c[j]) for c in SAMPLE} == {(c[i], c[j]) for c in CELLS}
-    assert len(SAMPLE) < 1.6 * len(FAMILIES) * len(DTYPES)
-    for i, every in enumerate((FAMILIES, DTYPES, LAYOUTS)):
-        assert {c[i] for c in EMULATED} == set(every)
+def test_every_two_of_family_type_form_and_back_end_meet_in_the_sample() -> None:
+    sample = [(*cell, "cpu") for cell in SAMPLE] + [(*cell, "emulator") for cell in EMULATED]
+    met = set().union(*map(pairs, sample))
+    assert met == {pair for c in itertools.product(CELLS, ("cpu", "emulator"))
+                   for pair in pairs((*c[0], c[1]))}  # fmt: skip
+    assert len(sample) < 1.2 * len(FAMILIES) * len(DTYPES)
 
 
 @pytest.mark.parametrize("layout", [n for n in LAYOUTS if n not in ITERATORS])
@@ -178,7 +181,7 @@ def test_a_family_without_a_form_for_a_device_is_not_listed(
     monkeypatch.setattr(module, "backend_named", lambda _: only)
     rows = capabilities.__wrapped__().rows
     supported = {row.family for row in rows if row.supported}
-    assert supported == {"transform", "adjacent_difference"}
+    assert supported == {"transform", "for_each", "adjacent_difference"}
     reasons = {row.reason for row in rows if row.family == "scan"}
     assert reasons == {"scan has no form for CUDA in this version"}
 

@@ -67,6 +67,28 @@ def test_different_operators_in_many_threads() -> None:
     together(work)
 
 
+def test_families_in_many_threads() -> None:
+    """Each call has counters, chains and workspace of its own, and the pool is shared."""
+    x = np.random.default_rng(0).integers(0, 500, 150_000)
+    ordered, cuts = np.sort(x), np.array([0, 7, 8, 90_000, len(x)])
+    begins = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    calls = [
+        (lambda: km.select(x, lambda v: v > 250), x[x > 250]),
+        (lambda: km.segmented_reduce(x, cuts), np.add.reduceat(x, cuts[:-1])),
+        (lambda: km.histogram(x, 50, range=(0, 500))[0], np.histogram(x, 50, range=(0, 500))[0]),
+        (lambda: km.lower_bound(ordered, x), np.searchsorted(ordered, x)),
+        (lambda: km.reduce_by_key(ordered, x)[1], np.add.reduceat(x, begins)),
+        (lambda: km.inclusive_scan(x), np.cumsum(x)),
+    ]
+
+    def work(i: int) -> None:
+        for k in range(len(calls)):
+            call, wanted = calls[(i + k) % len(calls)]
+            np.testing.assert_array_equal(call(), wanted)
+
+    together(work)
+
+
 def test_threads_that_race_for_a_new_operator_build_it_once() -> None:
     x = filled((60, 40), "f4", 3).T  # strided: no quick path
     op = lambda v: v * 7 + 5

@@ -136,3 +136,10 @@ def test_faults(call: Callable[[], Any], text: str) -> None:
     with pytest.raises(km.KernelmillError) as error:
         call()
     assert error.value.message == text
+
+
+def test_places_are_stored_as_integers() -> None:
+    for x in (np.arange(5), km.iterators.reverse(np.arange(5))):
+        with pytest.raises(km.DTypeError) as caught:
+            km.argmin(x, out=np.zeros(()))
+        assert caught.value.message == "`out` has elements of float64; places are integers"

@@ -341,3 +341,14 @@ def test_one_field_as_an_array() -> None:
     same(km.transform(x["x"], lambda v: v + 1), x["x"] + 1)  # its strides are no multiple of 8
     km.transform(x["n"], lambda v: v * 2, out=x["n"])
     same(x["n"], records(PACKED.dtype, 300)["n"] * np.int16(2))
+
+
+def test_a_tuple_of_all_fields_is_a_struct() -> None:
+    kind = np.dtype([("key", "i4"), ("value", "f8")])
+    out = np.zeros(5, kind)
+    km.transform(np.arange(5), lambda i: (i, i * 0.5), out=out)
+    assert out.tolist() == [(i, i * 0.5) for i in range(5)]
+    with pytest.raises(km.ArgumentError, match="lambda has 3 results, `out` has 1 arrays"):
+        km.transform(np.arange(5), lambda i: (i, i, i), out=out)
+    with pytest.raises(km.ArgumentError, match="lambda has 2 results, `out` has 1 arrays"):
+        km.transform(np.arange(5), lambda i: (i * 0.5, i), out=out)

@@ -94,6 +94,64 @@ def test_as_many_instructions_as_by_hand(name: str, arch: str) -> None:
     assert abs(len(ours) - len(theirs)) <= 2, (len(ours), len(theirs))
 
 
+ZIPPED = it.zip(it.transform(it.counting(7), lambda i: np.float32(i) * np.float32(3)), X)
+# In the text of a call with it: the struct that computes an element, and how one would write it.
+FAMILIES: dict[str, tuple[Callable[[], Any], str, str]] = {
+    "reduce": (
+        lambda: km.reduce.plan(it.transform(ZIPPED, lambda p: p[0] + p[1])),
+        "Element",
+        """struct Element {
+  i64 start;
+  KM_INL explicit Element(const void* packed) : start(element<i64>::load((const char*)packed)) {}
+  KM_INL f32 operator()(i64 i, f32 x) const { return f32(start + i) * 3.0f + x; }
+};""",
+    ),
+    "scan": (
+        lambda: km.inclusive_scan.plan(it.transform(ZIPPED, lambda p: p[0] + p[1])),
+        "FeedOf",
+        """struct FeedOf {
+  using type = km::f32;
+  static constexpr bool contiguous = false;
+  const km::f32* data;
+  km::i64 start;
+  template <class Call> KM_INL explicit FeedOf(const Call& c)
+      : data((const km::f32*)c.data[1]), start(*(const km::i64*)c.captures) {}
+  KM_INL type operator()(km::i64 i) const { return km::f32(start + i) * 3.0f + data[i]; }
+};""",
+    ),
+    "select": (
+        lambda: km.select.plan(ZIPPED, lambda p: p[0] > p[1]),
+        "Feed0",
+        """struct Feed0 {
+  using type = STRUCT;
+  static constexpr bool contiguous = false;
+  const km::f32* data;
+  km::i64 start;
+  template <class Call> KM_INL explicit Feed0(const Call& c)
+      : data((const km::f32*)c.data[1]), start(*(const km::i64*)c.captures) {}
+  KM_INL type operator()(km::i64 i) const { return {km::f32(start + i) * 3.0f, data[i]}; }
+};""",
+    ),
+}
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_families_have_as_many_instructions_as_by_hand(name: str, arch: str) -> None:
+    made, struct, hand = FAMILIES[name]
+    with km.Device("emulator"):
+        text = made().source
+    found = re.search(rf"^struct {struct} \{{\n.*?^\}};$", text, re.DOTALL | re.MULTILINE)
+    assert found is not None
+    type_ = re.search(r"using type = (.*);", found[0])
+    hand = hand.replace("STRUCT", type_[1] if type_ else "")
+    theirs = instructions(text.replace(found[0], hand), arch)
+    ours = instructions(text, arch)
+    assert text.replace(found[0], hand) != text
+    assert len(theirs) > 50
+    assert abs(len(ours) - len(theirs)) <= 2, (len(ours), len(theirs))
+
+
 def test_nested_arrays_are_read_in_packets() -> None:
     with km.Device("emulator"):
         plan = km.transform.plan(

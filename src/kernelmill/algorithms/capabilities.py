@@ -37,21 +37,32 @@ __all__ = [
 ]
 
 # Functions of the table, and the family that back ends know them by; one stands for others that are
-# alike: "scan" for all scans. A new one is one more row here; the tests follow.
+# alike: "scan" for inclusive ones, "search" for lower bounds. A new one is one more row here; the
+# tests follow.
 _FAMILY_OF: Final = {
     "transform": "transform",
+    "for_each": "transform",
     "adjacent_difference": "transform",
     "reduce": "reduce",
+    "transform_reduce": "reduce",
     "argmin": "reduce",
+    "argmax": "reduce",
     "scan": "scan",
+    "exclusive_scan": "scan",
     "scan_by_key": "scan",
+    "reduce_by_key": "scan",
     "select": "select",
     "partition": "select",
+    "three_way_partition": "select",
     "unique": "select",
     "unique_by_key": "select",
+    "unique_count": "select",
     "run_length_encode": "select",
     "histogram": "histogram",
+    "histogram_range": "histogram",
+    "bincount": "histogram",
     "search": "search",
+    "upper_bound": "search",
     "segmented": "segmented",
     "segmented_scan": "segmented",
     "sort": "sort",
@@ -93,16 +104,32 @@ _THROUGH: Final = {
 _TURNED: Final = ("transposed",)
 _NO_ORDER: Final = ("complex64", "complex128", STRUCT)
 HOLES: Final = (
-    Hole(("argmin",), (STRUCT,), LAYOUTS, "elements of argmin are {dtype}; expected: numbers"),
+    *(
+        Hole((name,), (STRUCT,), LAYOUTS, f"elements of {name} are {{dtype}}; expected: numbers")
+        for name in ("argmin", "argmax")
+    ),
     Hole(
-        ("adjacent_difference", "segmented", "segmented_scan", "segmented_sort"),
+        ("for_each",),
+        DTYPES,
+        ("broadcast",),
+        "argument 'x' is read-only; an output is written",
+    ),
+    Hole(
+        ("for_each",),
+        DTYPES,
+        ("zip", "transform"),
+        "an iterator of kind Transform cannot be written to",
+    ),
+    Hole(
+        ("adjacent_difference", "segmented", "segmented_scan", "segmented_sort", "bincount"),
         DTYPES,
         _TURNED,
         "`x` has shape {shape}; expected: one dimension",
     ),
     Hole(("merge",), DTYPES, _TURNED, "`a` has shape {shape}; expected: one dimension"),
-    Hole(
-        ("scan",), DTYPES, _TURNED, "`x` has 2 dimensions; inclusive_scan without `axis` takes one"
+    *(
+        Hole((family,), DTYPES, _TURNED, f"`x` has 2 dimensions; {name} without `axis` takes one")
+        for family, name in (("scan", "inclusive_scan"), ("exclusive_scan", "exclusive_scan"))
     ),
     *(
         Hole(
@@ -111,7 +138,14 @@ HOLES: Final = (
             _TURNED,
             f"`x` is of shape {{shape}}; {name} takes arrays of one dimension",
         )
-        for name in ("select", "partition", "unique", "run_length_encode")
+        for name in (
+            "select",
+            "partition",
+            "three_way_partition",
+            "unique",
+            "unique_count",
+            "run_length_encode",
+        )
     ),
     *(
         Hole(
@@ -122,11 +156,23 @@ HOLES: Final = (
         )
         for family, name in (
             ("scan_by_key", "inclusive_scan_by_key"),
+            ("reduce_by_key", "reduce_by_key"),
             ("unique_by_key", "unique_by_key"),
         )
     ),
+    Hole(
+        ("histogram", "histogram_range"),
+        _NO_ORDER,
+        LAYOUTS,
+        "`x` has elements of {dtype}, which have no order",
+    ),
+    Hole(
+        ("bincount",),
+        (*(t.name for t in SCALARS if t.kind in ("float", "complex")), STRUCT),
+        LAYOUTS,
+        "`x` has elements of {dtype}; expected: integers",
+    ),
     Hole(("topk",), (STRUCT,), LAYOUTS, "`x` has elements of {dtype}, which have no order"),
-    Hole(("histogram",), _NO_ORDER, LAYOUTS, "`x` has elements of {dtype}, which have no order"),
 )
 
 
@@ -224,9 +270,7 @@ def capabilities() -> Capabilities:
                 dtype,
                 layout,
                 backend,
-                reasons[backend]
-                or _lacking(family, backend)
-                or _refusal(family, dtype, layout),
+                reasons[backend] or _lacking(family, backend) or _refusal(family, dtype, layout),
                 _through(family, dtype, backend),
             )
             for family, backend, dtype, layout in product(FAMILIES, BACKENDS, DTYPES, LAYOUTS)

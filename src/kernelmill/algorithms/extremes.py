@@ -20,6 +20,7 @@ from kernelmill.algorithms.arguments import (
     Argument,
     arguments_of,
     backend_of,
+    given_outputs,
     outputs_of,
     rules_of,
 )
@@ -181,6 +182,7 @@ def _prepare(asked: _Asked, inputs: tuple[Any, ...], out: Any) -> Bound:
     _check(asked.name, given.view.dtype)
     if not given.view.shape:
         raise ArgumentError(f"`x` is a scalar; {asked.name} takes an array")
+    _check_places(call.out, [given])
     with promotion(rules_of((given,))):
         bound = _bind(asked, given, call.out)
     return replace(bound, finish=call.back) if call.returns else bound
@@ -192,6 +194,13 @@ def _check(name: str, type_: Type) -> None:
             f"elements of {name} are {type_}; expected: numbers",
             hint="reduce pairs: km.reduce(km.iterators.zip(x, km.iterators.counting()), op)",
         )
+
+
+def _check_places(out: Any, given: list[Argument]) -> None:
+    for output in () if out is None else given_outputs(out, given):
+        dtype = output.view.dtype
+        if not isinstance(dtype, DType) or not dtype.is_integer:
+            raise DTypeError(f"`{output.name}` has elements of {dtype}; places are integers")
 
 
 def _bind(asked: _Asked, x: Argument, out: Any) -> Bound:
@@ -257,6 +266,7 @@ def _of_iterator(asked: _Asked, x: Any, out: Any) -> Bound:
     if fused.shape == (0,):
         raise ArgumentError(f"{asked.name} of no elements")
     backend_of(fused.given, "reduce")
+    _check_places(fused.call.out, fused.given)
     with promotion(fused.rules):
         bound = _reduced(asked, fused.given, fused.operator, fused.function, fused.call.out)
     return replace(bound, finish=fused.call.back if fused.call.returns else None)

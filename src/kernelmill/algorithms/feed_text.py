@@ -158,8 +158,9 @@ def _struct(
 
 
 def _place(at: int, type_: DType | StructType, way: Way) -> str:
-    step = f"(km::i64){type_.itemsize}" if way == "contiguous" else f"s{at}"
-    return f"p{at} + i * {step}"
+    if way == "contiguous":  # by elements, from which a compiler sees that they adjoin
+        return f"(char*)(({type_spelling(type_, qualified=True)}*)p{at} + i)"
+    return f"p{at} + i * s{at}"
 
 
 def _taken(at: int, type_: DType | StructType, way: Way) -> str:

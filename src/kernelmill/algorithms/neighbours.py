@@ -30,7 +30,7 @@ from kernelmill.dtypes import (
 )
 from kernelmill.errors import DTypeError, ShapeError
 from kernelmill.runtime.devices import current_backend
-from kernelmill.runtime.memory import empty_like_library
+from kernelmill.runtime.memory import as_view, empty_like_library
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +57,7 @@ def for_each(x: Any, op: Op | Callable[..., Any]) -> Any:
         tuple of as many new values.
     op
         A function of the operator language. What it returns is converted within NumPy's rule
-        "same_kind".
+        "same_kind"; of structs, a struct or a tuple of all its fields.
 
     Returns
     -------
@@ -80,6 +80,9 @@ def for_each(x: Any, op: Op | Callable[..., Any]) -> Any:
     >>> x
     array([-3,  0, -2])
     """
+    for i, part in enumerate(x if type(x) is tuple else (x,)):
+        if type(part) is np.ndarray and not part.flags.writeable:
+            as_view(part, f"x[{i}]" if type(x) is tuple else "x", writable=True)  # by its name
     return transform(x, op, out=x)
 
 

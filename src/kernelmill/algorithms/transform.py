@@ -239,6 +239,14 @@ def _is_numpy(given: list[Argument]) -> bool:
     return given[0].view.library != "torch" and not any(a.view.place for a in given)
 
 
+def _is_whole(results: tuple[Type, ...], dtype: DType | StructType) -> bool:
+    """Whether several results are the fields of one struct."""
+    if len(results) == 1 or not isinstance(dtype, StructType):
+        return False
+    types = [f.type for f in dtype.fields]
+    return len(types) == len(results) and all(map(can_store, results, types))
+
+
 def _results(
     operator: Specialized, inputs: list[Argument], out: Any, name: str
 ) -> tuple[DType | StructType, ...]:
@@ -255,6 +263,8 @@ def _results(
     if out is None:
         return tuple(t for t in natural if isinstance(t, (DType, StructType)))
     given = given_outputs(out, inputs)
+    if len(given) == 1 and _is_whole(natural, given[0].view.dtype):
+        return (given[0].view.dtype,)
     if len(given) != len(natural):
         raise ArgumentError(f"{name} has {len(natural)} results, `out` has {len(given)} arrays")
     stored = tuple(o.view.dtype for o in given)
