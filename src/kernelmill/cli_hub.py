@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from kernelmill.package.inspect_variant import Facts, Verdict
-    from kernelmill.package.obtain import Shelves
+    from kernelmill.package.obtain import Located, Shelves
 
 __all__ = ["BACKEND", "REGISTRY", "VERBS", "shelves_for"]
 
@@ -248,6 +248,20 @@ def _sync(
 # ----------------------------------------------------------------------------- kernelmill verify
 
 
+def _located(shelves: Shelves, what: str, wanted: str | None, revision: str | None) -> Located:
+    """Return the version that is asked for; else the one that is locked here, else the newest."""
+    from kernelmill.package.lock import FILE, read_lock
+    from kernelmill.package.wanted import Wanted
+
+    here = Path.cwd()
+    place = next((f / FILE for f in (here, *here.parents) if (f / FILE).is_file()), None)
+    if wanted is None and revision is None and place is not None:
+        lock = read_lock(place)
+        if any(what in {kernel.repo_id, kernel.slot} for kernel in lock.kernels.values()):
+            return shelves.locate_locked(lock.find(what))
+    return shelves.locate(what, Wanted.of(wanted, revision, needed=False))
+
+
 @click.command(cls=Verb)
 @click.argument("what", metavar="ORG/NAME|DIRECTORY")
 @VERSION
@@ -278,17 +292,17 @@ def verify(
 ) -> None:
     """Check commit, digest and signatures of a kernel, as far as each is there; import nothing.
 
-    Exits with status 1 when something does not hold, or the policy asks for more than holds.
+    Without a version it is the one that is locked here, else the newest. Exits with status 1 when
+    something does not hold, or the policy asks for more than holds.
     """
     from kernelmill.errors import IntegrityError
     from kernelmill.package.inspect_variant import verify_directory, verify_published
-    from kernelmill.package.wanted import Wanted
 
     if Path(what).is_dir():
         verdicts = verify_directory(Path(what), every=all_variants, backend=backend)
     else:
         shelves = shelves_for(registry, backend, offline=offline)
-        located = shelves.locate(what, Wanted.of(wanted, revision))
+        located = _located(shelves, what, wanted, revision)
         verdicts = verify_published(shelves, located, every=all_variants, repair=repair)
     if trial:
         from kernelmill.package.trial import try_import
@@ -333,15 +347,17 @@ def info(
     offline: bool,
     as_json: bool,
 ) -> None:
-    """Show what a kernel says of itself: version, dependencies, provenance, who signed."""
+    """Show what a kernel says of itself: version, dependencies, provenance, who signed.
+
+    Without a version it is the one that is locked here, else the newest.
+    """
     from kernelmill.package.inspect_variant import facts_of_directory, facts_of_published
-    from kernelmill.package.wanted import Wanted
 
     if Path(what).is_dir():
         facts = facts_of_directory(Path(what), backend=backend)
     else:
         shelves = shelves_for(registry, backend, offline=offline)
-        located = shelves.locate(what, Wanted.of(wanted, revision, needed=False))
+        located = _located(shelves, what, wanted, revision)
         facts = facts_of_published(shelves, located)
     if as_json:
         print_json(facts)

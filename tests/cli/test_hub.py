@@ -37,6 +37,7 @@ def ok(*arguments):
 def test_push_then_download_verify_and_info(served, tmp_path, monkeypatch):  # noqa: F811
     root = write_project(tmp_path / "p", license="MIT")
     monkeypatch.chdir(root)
+    (root / "build" / ".kernelmill" / "log").mkdir(parents=True)  # what a build keeps there
     plan = ok("push", "org/twice", "--dry-run")
     assert plan.stdout.startswith("org/twice: version 1.0.0 to the branch v1, which is made\n")
     done = ok("push", "org/twice")
@@ -49,6 +50,8 @@ def test_push_then_download_verify_and_info(served, tmp_path, monkeypatch):  # n
     lines = ok("verify", "org/twice", "--version", "1").stdout.splitlines()
     assert lines[0] == "torch-universal  holds"
     assert [line.split()[:2] for line in lines[1:]] == [["commit", "yes"], ["digest", "yes"], ["policy", "yes"]]  # fmt: skip
+    assert ok("verify", "org/twice").stdout.splitlines() == lines  # the newest
+    assert ok("verify", str(root), "--all-variants").stdout.count("  holds\n") == 1
     facts = json.loads(ok("info", "org/twice", "--version", "1", "--json").stdout)
     assert (facts["version"], facts["license"], facts["commit"]) == ("1.0.0", "MIT", commit)
     assert "version    1.0.0 (v1)" in ok("info", str(root)).stdout

@@ -99,6 +99,16 @@ def test_lock_sync_check_and_why(project, registry):
     )
 
 
+def test_verify_and_info_take_the_version_that_is_locked_here(project, registry, monkeypatch):
+    ok("lock", "--project", project)
+    newer = release(registry, "org/top", "1.5.0", ranged=[("org/base", ">=1")])
+    monkeypatch.chdir(project)
+    ok("sync")
+    assert "version     1.0.0" in ok("info", "org/top", "--registry", "here").stdout
+    assert ok("verify", "org/top").stdout.startswith("torch-universal  holds\n")
+    assert newer in ok("info", "org/top", "--version", ">=1").stdout
+
+
 def test_locking_again_says_what_changes(project, registry):
     first = ok("lock", "--project", project).stdout
     release(registry, "org/top", "1.1.0")

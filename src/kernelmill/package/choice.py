@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from kernelmill.package.system import System
 
-__all__ = ["Choice", "choose", "local_variant"]
+__all__ = ["Choice", "choose", "directories", "local_variant"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,16 +96,17 @@ def local_variant(path: Path, *, backend: str | None = None) -> Path:
         raise PackageError(f"{path} is not a directory; a kernel is looked for there")
     system = here(backend)
     for base in (path, path / "build"):
-        found = choose(_directories(base), system)
+        found = choose(directories(base), system)
         if found.best is not None:
             return base / str(found.best)
     if (path / "metadata.json").is_file():
         return path
-    names = [*_directories(path / "build"), *_directories(path)]
+    names = [*directories(path / "build"), *directories(path)]
     return path / str(choose(names, system).require(str(path)))
 
 
-def _directories(base: Path) -> list[str]:
+def directories(base: Path) -> list[str]:
+    """Return the names of the variants in a `build/`: what a build keeps beside them is hidden."""
     if not base.is_dir():
         return []
     names = [entry.name for entry in base.iterdir() if entry.is_dir()]

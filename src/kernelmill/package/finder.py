@@ -187,8 +187,8 @@ def _read_own(place: str) -> memoryview | None:
             os.close(handle)
     except OSError:
         return None
-    # Nobody else can write here, and what has this name was on the disk before it got it: the length
-    # is only for what lost its end since.
+    # Nobody else can write here, and what has this name was on the disk before it got it: the
+    # length is only for what lost its end since.
     body = memoryview(sealed)[_LENGTH:]
     return body if sealed[:_LENGTH] == len(body).to_bytes(_LENGTH, "big") else None
 

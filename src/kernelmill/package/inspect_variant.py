@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from kernelmill.errors import PackageError
 from kernelmill.package.cache import content_key
-from kernelmill.package.choice import local_variant
+from kernelmill.package.choice import directories, local_variant
 from kernelmill.package.evidence import verify_commit
 from kernelmill.package.load import Candidate, read_candidate, verify_digest
 from kernelmill.package.metadata import FILE
@@ -182,7 +182,8 @@ def verify_directory(path: Path, *, every: bool, backend: str | None = None) -> 
         There is no variant in it.
     """
     first = local_variant(path, backend=backend)
-    places = sorted(p for p in first.parent.iterdir() if p.is_dir()) if every else [first]
+    beside = first.parent
+    places = [beside / name for name in sorted(directories(beside))] if every else [first]
     return [_verdict(place, lambda found: [_digest(found), *_there(found)]) for place in places]
 
 

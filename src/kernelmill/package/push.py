@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kernelmill.errors import NotPublishedError, PackageError
+from kernelmill.package.choice import directories
 from kernelmill.package.digest import file_hash, git_blob_id, variant_files
 from kernelmill.package.index import INDEX, Entry, Index
 from kernelmill.package.load import Candidate, read_candidate, verify_digest
@@ -203,7 +204,7 @@ def push(plan: PushPlan, registry: Registry, *, private: bool = False) -> Pushed
 def _built(root: Path, variants: Sequence[str]) -> dict[str, Candidate]:
     """Return the variants to push, each verified against its own digest."""
     build = root / BUILD
-    names = sorted(p.name for p in build.iterdir() if p.is_dir()) if build.is_dir() else []
+    names = sorted(directories(build))
     missing = sorted(set(variants) - set(names))
     if missing or not names:
         raise PackageError(
