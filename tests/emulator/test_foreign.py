@@ -49,6 +49,12 @@ REFUSED = {
     '__device__ void f(int* x) {\n  asm("mma.sync.aligned.m16n8k8;");\n}': (
         "line 2: the emulator does not know this PTX: mma.sync.aligned.m16n8k8;"
     ),
+    '#if 1\n__device__ void f(int* x) {\n  asm("tcgen05.fence;" :: "r"(*x)); }\n#endif': (
+        "program.cu line 3: the emulator does not know this PTX: tcgen05.fence;"
+    ),
+    "#ifndef GUARD\n#define GUARD\n__device__ float f(cudaTextureObject_t t);\n#endif": (
+        "program.cu line 3: the emulator has no textures (cudaTextureObject_t)"
+    ),
 }
 
 
@@ -65,6 +71,14 @@ def test_branches_that_are_not_taken_are_not_refused(tmp_path):
 #include <cub/cub.cuh>
 #endif
 #include <cstdio>
+#define FENCE() asm volatile("tcgen05.fence;")
+__device__ int newest(int* x) {
+#if __CUDA_ARCH__ >= 1000
+  asm volatile("tcgen05.wait::ld.sync.aligned;" ::: "memory");
+  wmma::fragment f;
+#endif
+  return *x;
+}
 static unsigned long long ticks() {
   unsigned low = 1, high = 0;
 #if defined(__x86_64__)

@@ -10,7 +10,7 @@ from typing import Final
 
 from kernelmill.errors import CompileError, NotImplementedHere
 
-__all__ = ["REFUSED_WORDS", "refusal", "refusal_at"]
+__all__ = ["REFUSED_WORDS", "refusal", "refusal_at", "unknown_ptx"]
 
 # Names that mean something a host cannot do, and what that is.
 REFUSED_WORDS: Final = {
@@ -53,9 +53,16 @@ _NO_FILE: Final = re.compile(
 )
 # As g++ and clang++ say that a name of CUDA is not there.
 _UNKNOWN: Final = r"(?:use of undeclared identifier |unknown type name )?"
-_CUDA_NAME: Final = r"cuda[A-Z]\w*|cu[A-Z][a-z]\w*|CU[a-z]\w*|CUDA_[A-Z]\w*|__nv\w+"
+_CUDA_NAME: Final = (
+    rf"{'|'.join(REFUSED_WORDS)}|cuda[A-Z]\w*|cu[A-Z][a-z]\w*|CU[a-z]\w*|CUDA_[A-Z]\w*|__nv\w+"
+)
 _NO_NAME: Final = re.compile(
     rf"^(?P<file>[^:\n]+):(?P<line>\d+):\d+: error: {_UNKNOWN}'(?:::)?(?P<name>{_CUDA_NAME})'",
+    re.MULTILINE,
+)
+_SAID: Final = "the emulator does not know this PTX"
+_NO_PTX: Final = re.compile(
+    rf"^(?P<file>[^:\n]+):(?P<line>\d+):\d+: error: static[ _]assert.*?(?P<said>{_SAID}: [^\"\n]*)",
     re.MULTILINE,
 )
 _HINT: Final = "`#ifdef __KERNELMILL_EMULATOR__` keeps another form for it"
@@ -80,5 +87,16 @@ def refusal_at(error: CompileError) -> NotImplementedHere | None:
                 return refusal(int(found["line"]), what, found["name"], found["file"])
     found = _NO_NAME.search(error.log)
     if found is not None:
-        return refusal(int(found["line"]), "such function or type", found["name"], found["file"])
+        what = REFUSED_WORDS.get(found["name"], "such function or type")
+        return refusal(int(found["line"]), what, found["name"], found["file"])
+    found = _NO_PTX.search(error.log)
+    if found is not None:
+        place = f"{found['file']} line {found['line']}"
+        return NotImplementedHere(f"{place}: {found['said']}", hint=_HINT)
     return None
+
+
+def unknown_ptx(text: str) -> str:
+    """Return a statement that the compiler refuses, where it is compiled: PTX without a form."""
+    shown = " ".join(text.split()).replace("\\", "").replace('"', "")
+    return f'({{ static_assert(false, "{_SAID}: {shown}"); }})'

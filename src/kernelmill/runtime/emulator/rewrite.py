@@ -11,9 +11,9 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from kernelmill.errors import CompileError
+from kernelmill.errors import CompileError, NotImplementedHere
 from kernelmill.runtime.emulator.ptx import is_ptx, translate
-from kernelmill.runtime.emulator.refusals import REFUSED_WORDS, refusal
+from kernelmill.runtime.emulator.refusals import REFUSED_WORDS, refusal, unknown_ptx
 from kernelmill.runtime.emulator.tokens import (
     closing,
     is_blank,
@@ -42,6 +42,7 @@ _ATTRIBUTES: Final = frozenset(
         "alignas",
     )
 )
+_CONDITIONS: Final = {"if": 1, "ifdef": 1, "ifndef": 1, "endif": -1}
 _NULLS: Final = frozenset(("0", "NULL", "nullptr"))
 
 
@@ -139,6 +140,8 @@ class _Writer:
     line: int = 1
     # In a directive of the preprocessor, lines end in a backslash.
     line_end: str = "\n"
+    # How many conditions of the preprocessor stand around: what is in them may not count at all.
+    conditions: int = 0
     # Where the declaration that is being read began, among the tokens.
     begun: int = 0
 
@@ -166,8 +169,10 @@ class _Writer:
                 break
             after += 1
         body = self.found[at:after]
+        words = [t for t in body[1:] if not is_blank(t)][:1]
+        self.conditions += _CONDITIONS.get("".join(words), 0)
         if "asm" in body or "<<<" in body or "__asm__" in body:
-            inner = _Writer(body[1:], frozenset(), line=self.line, line_end="\\\n")
+            inner = _Writer(body[1:], frozenset(), line=self.line, line_end="\\\n", conditions=1)
             inner.run()
             self.out += ["#", *inner.out]
             self.ptx, self.launches = self.ptx or inner.ptx, self.launches or inner.launches
@@ -301,7 +306,10 @@ class _Writer:
     def refuse(self, at: int) -> int:
         """Refuse what the emulator has no form for, by its name and line."""
         word = self.found[at]
-        raise refusal(self.line, REFUSED_WORDS[word], word)
+        if self.conditions <= 0:
+            raise refusal(self.line, REFUSED_WORDS[word], word)
+        self.out.append(word)  # the compiler will miss it where it counts
+        return at + 1
 
     def noinline(self, at: int) -> int:
         """Spell it as an attribute; as a macro it would break the C++ library's own spelling."""
@@ -325,7 +333,12 @@ class _Writer:
             self.out.append("".join(self.found[at : end + 1]))
             return end + 1
         operands = [o for part in parts[1:3] for o in map(_operand, split(part, ",")) if o]
-        self.out.append(translate(text, operands, self.line))
+        try:
+            self.out.append(translate(text, operands, self.line))
+        except NotImplementedHere:
+            if self.conditions <= 0:
+                raise
+            self.out.append(unknown_ptx(text))
         self.out.append(self.breaks(self.found[at : end + 1]))
         self.ptx = True
         return end + 1
