@@ -24,10 +24,16 @@ SORTED = np.sort(RANDOM.integers(0, 4000, 5003)).astype(np.int64)
 
 @pytest.fixture(params=[128, 512])
 def threads(request, monkeypatch):
-    """Give histograms and searches blocks of so many threads."""
-    histograms = replace(policy._HISTOGRAM, threads=request.param, sum_threads=request.param // 2)
-    monkeypatch.setattr(policy, "_HISTOGRAM", histograms)
-    monkeypatch.setattr(policy, "_SEARCH", replace(policy._SEARCH, threads=request.param))
+    """Give histograms and searches blocks of so many threads, whatever the tables say."""
+    kinds = (policy.HistogramPolicy, policy.SearchPolicy)
+    changed = 0
+    for name, value in list(vars(policy).items()):
+        rows = value if isinstance(value, tuple) else (value,)
+        if rows and all(isinstance(row, kinds) for row in rows):
+            made = tuple(replace(row, threads=request.param) for row in rows)
+            monkeypatch.setattr(policy, name, made if isinstance(value, tuple) else made[0])
+            changed += 1
+    assert changed == len(kinds)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
