@@ -294,13 +294,17 @@ class Plan(Caller):
             if done is not None:
                 return done
         bound = self._prepare(inputs, out)
-        if not bound.built.serves(self.built):
+        if not self._serves(bound):
             raise ArgumentError(
                 f"this plan was prepared for {self.describe(self.built)}, "
                 f"the arrays need {self.describe(bound.built)}",
                 hint="make a plan for these arrays, or call the function itself",
             )
         return execute(bound)
+
+    def _serves(self, bound: Bound) -> bool:
+        """Return whether a call needs the kernel that was prepared."""
+        return bound.built.serves(self.built)
 
     @staticmethod
     def describe(built: Built) -> str:

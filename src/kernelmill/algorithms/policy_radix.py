@@ -72,7 +72,7 @@ _RADIX_TILES: Final[dict[Chip, tuple[RadixTile, ...]]] = {
         RadixTile(8, 8, 1 << 21, 16, 8, 8),
         RadixTile(8, 8, 1 << 22, 16, 10),
         RadixTile(2, 0, _ANY, 16, 28, 2, 4, 100),
-        RadixTile(4, 0, _ANY, 16, 28, 1, 4),
+        RadixTile(4, 0, _ANY, 16, 28, 2, 4),
         RadixTile(4, 4, _ANY, 16, 22, 1),
         RadixTile(4, 8, _ANY, 16, 14, 2),
         RadixTile(8, 0, _ANY, 16, 20, 4, 0, 500, 0),

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kernelmill.runtime.cuda.arrays import DeviceView
     from kernelmill.runtime.memory import View
 
-__all__ = ["SeriesPlan", "bound_steps", "run_series"]
+__all__ = ["SeriesPlan", "again", "bound_steps", "prepared_once", "run_series"]
 
 # Dimensions of arrays that are told apart by their shapes.
 _MOST_RANK: Final = 8
@@ -67,6 +67,18 @@ class _Series:
     launchers: tuple[tuple[Launcher, tuple[int, ...]], ...]
     outputs: tuple[Callable[[], Any], ...]
     between: tuple[Callable[[], Any], ...]
+    sizes: tuple[int, ...]
+
+    def apart(self, arrays: tuple[Any, ...]) -> bool:
+        """Return whether no result lies where something else does."""
+        inputs = len(arrays) - len(self.outputs)
+        starts = [_start(a) for a in arrays]
+        for k in range(inputs, len(arrays)):
+            start, end = starts[k], starts[k] + self.sizes[k]
+            for other in range(k):
+                if starts[other] < end and start < starts[other] + self.sizes[other]:
+                    return False
+        return True
 
     def run(self, arrays: tuple[Any, ...]) -> bool:
         """Launch all on these arrays; False where the general way must look at them."""
@@ -74,12 +86,13 @@ class _Series:
         return all(launcher(*[pool[n] for n in numbers]) for launcher, numbers in self.launchers)
 
 
-def _series_of(bound: Bound, arrays: Sequence[DeviceView], outputs: int) -> _Series | None:
-    """Return the short way of a bound call for arrays that lie like these; None without one."""
-    steps = _steps_of(bound)
+def _series_of(
+    steps: Sequence[Bound], arrays: Sequence[DeviceView], outputs: int
+) -> _Series | None:
+    """Return the short way of some launches for arrays that lie like these; None without one."""
     distinct = {view.ptr for view in arrays if view.ptr}
     lie_simply = all(v.is_c_contiguous and len(v.shape) <= _MOST_RANK for v in arrays)
-    if steps is None or len(distinct) != len(arrays) or not lie_simply:
+    if len(distinct) != len(arrays) or not lie_simply:
         return None
     if any(b.finish is not None or not b.elements or b.built.scope.size for b in steps):
         return None
@@ -108,6 +121,7 @@ def _series_of(bound: Bound, arrays: Sequence[DeviceView], outputs: int) -> _Ser
         tuple(made),
         tuple(_maker(first, v.shape, v.dtype) for v in results),
         tuple(_maker(first, v.shape, v.dtype) for v in pool[len(arrays) :]),
+        tuple(v.nbytes for v in arrays),
     )
 
 
@@ -155,47 +169,47 @@ def _maker(
     return partial(torch.empty_strided, shape, strides, dtype=spelling, device=place)
 
 
-def _extent(array: Any) -> tuple[int, int]:
-    """Return where the memory of a contiguous array begins and ends."""
-    start = array.data_ptr() if hasattr(array, "data_ptr") else None
-    if start is not None:
-        return start, start + array.nbytes
-    from kernelmill.runtime.cuda.arrays import view_of  # noqa: PLC0415 - only where it is used
+def _start(array: Any) -> int:
+    """Return where the memory of a contiguous array begins."""
+    try:
+        return int(array.data_ptr())  # of torch
+    except AttributeError:
+        from kernelmill.runtime.cuda.arrays import view_of  # noqa: PLC0415 - only where it is used
 
-    view = view_of(array, "an array")
-    return view.ptr, view.ptr + view.nbytes
-
-
-def _apart(inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> bool:
-    """Return whether no result lies where something else does."""
-    extents = [_extent(a) for a in (*outputs, *inputs)]
-    return all(
-        a[1] <= b[0] or b[1] <= a[0]
-        for k, a in enumerate(extents[: len(outputs)])
-        for b in extents[k + 1 :]
-    )
+        return view_of(array, "an array").ptr
 
 
 class SeriesPlan(Plan):
     """A prepared call of several launches."""
 
-    __slots__ = ("_series",)
+    __slots__ = ("_kernels", "_series")
 
     def __init__(self, bound: Bound, prepare: Prepare, inputs: tuple[Any, ...]) -> None:
         """Prepare calls of arrays like these, which `bound` was made for."""
         super().__init__(bound, prepare, fixed=None)
         self._series: _Series | None = None
+        self._kernels = [b.built for b in _steps_of(bound) or (bound,)]
         results = bound.result if type(bound.result) is tuple else (bound.result,)
-        if bound.built.backend.target == "cuda" and bound.views[0].place is not None:
+        steps = _steps_of(bound)
+        if steps is not None and np.ndarray not in map(type, (*inputs, *results)):
             from kernelmill.runtime.cuda.arrays import view_of  # noqa: PLC0415 - only there
 
             views = [view_of(a, "an array") for a in (*inputs, *results)]
-            self._series = _series_of(bound, views, len(results))
+            self._series = _series_of(steps, views, len(results))
 
     @property
     def is_general(self) -> bool:
         """Whether every call takes the general way, since there is no short one."""
         return self._series is None
+
+    def _serves(self, bound: Bound) -> bool:
+        """Return whether a call needs the kernels that were prepared, or some of them.
+
+        Arrays that lie otherwise are copied by launches of their own.
+        """
+        needed = [b.built for b in _steps_of(bound) or (bound,)]
+        few, many = sorted((self._kernels, needed), key=len)
+        return all(any(m.serves(f) for m in many) for f in few)
 
     def try_launch(self, operators: tuple[object, ...], inputs: tuple[Any, ...], out: Any) -> Any:
         """Launch on the native path; None when the arrays need the general one."""
@@ -207,28 +221,46 @@ class SeriesPlan(Plan):
             made = tuple([make() for make in series.outputs])
         else:
             made = out if type(out) is tuple else (out,)
-            if len(made) != len(series.outputs) or not _apart(inputs, made):
+            if len(made) != len(series.outputs) or not series.apart((*inputs, *made)):
                 return None
         if not series.run((*inputs, *made)):
             return None
         return out if out is not None else made if len(made) > 1 else made[0]
 
 
+def again(
+    parts: tuple[object, ...], inputs: tuple[Any, ...], out: Any
+) -> tuple[tuple[object, ...] | None, Any]:
+    """Carry out a call as one before it, if there was one; returns its key and the result.
+
+    `parts` tell the call apart from others of such arrays, and are hashable. Without a key later
+    calls are not told apart; without a result this one is to be prepared.
+    """
+    arrays = inputs if out is None else (*inputs, *(out if type(out) is tuple else (out,)))
+    if events.active or np.ndarray in map(type, arrays):
+        return None, None
+    key = key_of([*parts], arrays)
+    if key is not None:
+        for found in lately(key):
+            done = found.try_launch((), inputs, out)
+            if done is not None:
+                return key, done
+    return key, None
+
+
+def prepared_once(
+    key: tuple[object, ...] | None, prepare: Prepare, inputs: tuple[Any, ...], out: Any
+) -> Any:
+    """Prepare a call and carry it out; later ones with its key take the short way."""
+    bound = prepare(inputs, out)
+    if key is not None:
+        remember(key, SeriesPlan(bound, prepare, inputs))
+    return execute(bound)
+
+
 def run_series(
     parts: tuple[object, ...], prepare: Prepare, inputs: tuple[Any, ...], out: Any
 ) -> Any:
-    """Carry out a call; later ones like it take the short way.
-
-    `parts` tell the call apart from others of such arrays, and are hashable.
-    """
-    arrays = inputs if out is None else (*inputs, *(out if type(out) is tuple else (out,)))
-    key = None if any(type(a) is np.ndarray for a in arrays) else key_of([*parts], arrays)
-    if key is None or events.active:
-        return execute(prepare(inputs, out))
-    for found in lately(key):
-        done = found.try_launch((), inputs, out)
-        if done is not None:
-            return done
-    bound = prepare(inputs, out)
-    remember(key, SeriesPlan(bound, prepare, inputs))
-    return execute(bound)
+    """Carry out a call as one before it, or prepare it."""
+    key, done = again(parts, inputs, out)
+    return prepared_once(key, prepare, inputs, out) if done is None else done

@@ -6,13 +6,13 @@ What they do with a call is in `sort_call.py`; what the processor does, in `sort
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import numpy as np
 
 from kernelmill import events
 from kernelmill.algorithms.plan import Plan, execute
-from kernelmill.algorithms.series import SeriesPlan, run_series
+from kernelmill.algorithms.series import SeriesPlan, again, prepared_once
 from kernelmill.algorithms.sort_call import Algorithm, SortRequest, prepare_sort
 from kernelmill.algorithms.sort_host import radix_kernel, radix_of_row
 from kernelmill.algorithms.sort_numbers import (
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from kernelmill.compiler.op import Op
 
 __all__ = ["argsort", "sort", "sort_by_key"]
+
+# comparator, descending, stable, bits, algorithm, axis
+_Options: TypeAlias = "tuple[Any, bool, bool, tuple[int, int] | None, Algorithm, int]"
 
 
 def sort(
@@ -108,12 +111,11 @@ def sort(
         done = _quick_sort(x, descending=descending)
         if done is not None:
             return done
-    request = SortRequest("sort", *options)
     if key is None:
-        return _run(request, (x,), out)
+        return _run("sort", options, (x,), out)
     _one_order(key, comparator)
     room = None if out is None else (transform(x, key), out)
-    return _by_key(transform(x, key), (x,), request, room)[1]
+    return _run("sort_by_key", options, (transform(x, key), x), room)[1]
 
 
 def argsort(
@@ -167,7 +169,7 @@ def argsort(
     if key is not None:
         _one_order(key, comparator)
         x = transform(x, key)
-    return _run(SortRequest("argsort", *options), (x,), out)
+    return _run("argsort", options, (x,), out)
 
 
 def sort_by_key(
@@ -227,14 +229,13 @@ def sort_by_key(
             f"`out` takes the keys and {len(several)} arrays of values: a tuple of "
             f"{1 + len(several)}"
         )
-    request = SortRequest("sort_by_key", *options)
     if key is None:
-        made = _by_key(keys, several, request, out)
+        made = _run("sort_by_key", options, (keys, *several), out)
     else:
         _one_order(key, comparator)
         first = transform(keys, key)
         room = None if out is None else (transform(keys, key), *out)
-        made = _by_key(first, (keys, *several), request, room)[1:]
+        made = _run("sort_by_key", options, (first, keys, *several), room)[1:]
     if out is not None:
         return out
     return made[0], made[1:] if type(values) is tuple else made[1]
@@ -251,26 +252,20 @@ def _one_order(key: Any, comparator: Any) -> None:
         )
 
 
-def _run(request: SortRequest, inputs: tuple[Any, ...], out: Any) -> Any:
-    prepare = partial(prepare_sort, request)
-    if request.comparator is not None:  # what it captured is read at each call
-        return execute(prepare(inputs, out))
-    parts = (request.name, request.descending, request.bits, request.algorithm, request.axis)
-    return run_series((_run, *parts), prepare, inputs, out)
-
-
-def _by_key(keys: Any, values: tuple[Any, ...], request: SortRequest, out: Any) -> tuple[Any, ...]:
-    asked = SortRequest(
-        "sort_by_key",
-        request.comparator,
-        request.descending,
-        request.stable,
-        request.bits,
-        request.algorithm,
-        request.axis,
-    )
-    made: tuple[Any, ...] = _run(asked, (keys, *values), out)
-    return made
+def _run(
+    name: Literal["sort", "argsort", "sort_by_key"],
+    options: _Options,
+    inputs: tuple[Any, ...],
+    out: Any,
+) -> Any:
+    """Sort as in a call like this before, if there was one; else prepare it."""
+    # What a comparator captured is read at each call; a list has no hash.
+    if options[0] is not None or type(options[3]) is list:
+        return execute(prepare_sort(SortRequest(name, *options), inputs, out))
+    key, done = again((_run, name, *options), inputs, out)
+    if done is not None:
+        return done
+    return prepared_once(key, partial(prepare_sort, SortRequest(name, *options)), inputs, out)
 
 
 # Options of which small arrays of NumPy take a short way.

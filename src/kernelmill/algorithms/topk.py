@@ -27,6 +27,7 @@ from kernelmill.algorithms.topk_cuda import Asked, bind_cuda_topk
 from kernelmill.compiler.cpp_types import type_spelling
 from kernelmill.dtypes import int64
 from kernelmill.errors import ArgumentError, ShapeError
+from kernelmill.runtime.devices import current_backend
 from kernelmill.runtime.memory import array_of, as_view
 
 if TYPE_CHECKING:
@@ -188,17 +189,19 @@ def nth_element(
     place = operator.index(n)
     if not -shape[0] <= place < shape[0]:
         raise ArgumentError(f"`n` is {place}; `x` has {shape[0]} elements")
-    if given is None or given.view.place is not None or given.view.dtype.name not in PARTITIONED:
+    if given is None or given.view.dtype.name not in PARTITIONED or not _on_host(given):
         return sort(x, comparator=comparator, descending=descending, out=out)
-    backend = backend_of([given], "sort")
-    if backend.target != "host":
-        return sort(x, descending=descending, out=out)
     (output,), result = moved_outputs(out, (element_of(given),), shape, [given])
     place %= shape[0]
     at = shape[0] - 1 - place if descending else place
     found = np.partition(array_of(given.view), at)
     np.copyto(array_of(output.view), found[::-1] if descending else found)
     return result
+
+
+def _on_host(given: Argument) -> bool:
+    """Return whether the processor computes with an array."""
+    return given.view.place is None and current_backend().target == "host"
 
 
 # ----------------------------------------------------------------------------- checks
