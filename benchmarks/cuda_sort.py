@@ -100,12 +100,16 @@ def _case(name: str, dtype: str, elements: int) -> Case:
     sorts = name != _FIRST
     ratio = _RATIOS.get((name, dtype)) if elements >= timing.LARGEST else None
     goals = (*timing.goals_at(elements)[:1], *((Goal(*ratio),) if ratio else ()))
+    wanted: dict[str, Callable[[timing.Arrays, slice], Any]] = {
+        _FIRST: _first,
+        _MIXED: _OfSegments(),
+    }
     work = Work(
         name=name,
         dtype=dtype,
         elements=elements,
         arrays=partial(_arrays, name, dtype, elements),
-        wanted={_FIRST: _first, _MIXED: _OfSegments()}.get(name, Wanted(by_place=beside > 0)),
+        wanted=wanted.get(name, Wanted(by_place=beside > 0)),
         makers={OURS: partial(_ours, name), "cuda.compute": partial(_compute, name),
                 "torch": partial(_torch, name), "CuPy": partial(_cupy, name)},
         tolerance=0,
