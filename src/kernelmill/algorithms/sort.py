@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["argsort", "sort", "sort_by_key"]
 
 # comparator, descending, stable, bits, algorithm, axis
-_Options: TypeAlias = "tuple[Any, bool, bool, tuple[int, int] | None, Algorithm, int]"
+_Options: TypeAlias = "tuple[Any, bool, bool, Any, Algorithm, int]"
 
 
 def sort(
