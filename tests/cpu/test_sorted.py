@@ -72,7 +72,7 @@ def test_topk_plans_and_views(place: str) -> None:
     assert "topk" in plan.explain()
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=SHARED)
+@settings(max_examples=15, deadline=None, suppress_health_check=SHARED)
 @given(st.lists(st.integers(-5, 5), min_size=1, max_size=50), st.data())
 def test_the_nth_element_is_in_its_place(place: str, numbers: list[int], data: Any) -> None:
     x = np.array(numbers, "f8")
@@ -94,7 +94,7 @@ def test_the_nth_element_is_in_its_place(place: str, numbers: list[int], data: A
 # ----------------------------------------------------------------------------- merge and sets
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=SHARED)
+@settings(max_examples=20, deadline=None, suppress_health_check=SHARED)
 @given(NUMBERS, NUMBERS, st.booleans())
 def test_merging_is_stable(
     place: str, first: list[int], second: list[int], descending: bool
@@ -141,7 +141,7 @@ def test_merging_without_order_gives_the_elements() -> None:
     assert np.array_equal(np.sort(source), np.arange(70_000))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=SHARED)
+@settings(max_examples=15, deadline=None, suppress_health_check=SHARED)
 @given(NUMBERS, NUMBERS)
 def test_sets_count_as_in_cpp(place: str, first: list[int], second: list[int]) -> None:
     a, b = np.array(sorted(first), "i8"), np.array(sorted(second), "i8")
@@ -156,7 +156,7 @@ def test_sets_count_as_in_cpp(place: str, first: list[int], second: list[int]) -
     assert falling.tolist() == sorted((left | right).elements(), reverse=True)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=SHARED)
+@settings(max_examples=15, deadline=None, suppress_health_check=SHARED)
 @given(NUMBERS)
 def test_it_is_told_whether_an_array_is_sorted(place: str, numbers: list[int]) -> None:
     x = np.array(numbers, "f4")
