@@ -28,7 +28,7 @@ FULL = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_103", "sm_120
 SHARED, REGISTERS, MOST = 48 << 10, 65536, 255
 # Bytes of a thread's stack that are no harm: what is put aside once, outside of loops. Larger
 # elements than this are in no registers.
-STACK, LARGE = 128, 64
+STACK, LARGE = 160, 64
 TYPES = {1: "u1", 2: "f2", 4: "f4", 8: "f8", 16: "c16"}
 N = 5000
 
@@ -83,14 +83,18 @@ def scan(row: policy.ScanTree) -> None:
 
 
 def select(row: policy.SelectTile) -> None:
-    x = array(row.largest)
+    x = array(row.largest, row.elements * policy.GROUP_TILES)  # fewer take tiles of fewer rows
     keep = (lambda v: v.v0 > 0) if x.dtype.names else lambda v: v != 0
     km.select.plan(x, keep, out=(x.copy(), np.zeros(1, np.int64)))
 
 
-def segments(row: policy.SegmentTree) -> None:
-    x = array(min(row.largest, 64))
-    km.segmented_reduce.plan(x, np.arange(0, N + 1, 50), operator_of(x), init=x[0])
+def segments(row: policy.SegmentTree, length: int = policy.segments_evenly().many) -> None:
+    x = array(min(row.largest, 64), length)
+    km.segmented_reduce.plan(x, np.arange(0, length + 1, 50), operator_of(x), init=x[0])
+
+
+def even_segments(row: policy.SegmentTree) -> None:
+    segments(row, N)
 
 
 def search(row: policy.SearchPolicy) -> None:
@@ -109,6 +113,7 @@ CASES: dict[str, tuple[Callable[[Any], None], Any]] = {
     **{f"scan-{row.largest}": (scan, row) for row in policy.SCAN_TREES},
     **{f"select-{row.largest}": (select, row) for row in policy._SELECT_TILES},
     **{f"segments-{row.largest}": (segments, row) for row in policy._SEGMENT_TREES},
+    **{f"even-segments-{row.largest}": (even_segments, row) for row in policy._SEGMENT_TREES},
     **{f"search-{row.most}": (search, row) for row in policy._SEARCHES},
     **{f"histogram-{dtype}": (counted, dtype) for dtype in ("f4", "u1", "f8")},
     **{f"histogram-sums-{bins}": (summed, bins) for bins in (16, 100_000)},

@@ -24,7 +24,7 @@ TOLD = CudaOptions(extra=("--ptxas-options=-v",))
 MOST_SHARED = 227 << 10
 SLOW = partial(pytest.param, marks=pytest.mark.slow)
 # From where on each type is scanned by the ring, at the latest.
-LARGE = 1 << 22
+LARGE = 1 << 24
 
 
 def plan_of(dtype: str, size: int) -> Plan:

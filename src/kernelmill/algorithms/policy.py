@@ -32,7 +32,6 @@ __all__ = [
     "SearchPolicy",
     "SegmentTree",
     "chip_of",
-    "exact_tree",
     "histogram_policy",
     "own_rows_file",
     "records_bytes",
@@ -54,8 +53,6 @@ Chip: TypeAlias = Literal["bulk", "plain"]
 OpClass: TypeAlias = Literal["light", "any"]
 
 _WARP: Final = 32
-# Bytes of the largest values of which every order of combination may give the same bits.
-_EXACT_LARGEST: Final = 8
 _STAGE_UNIT: Final = 128
 # Shared memory of a block that stages may take; what roles hand over takes some of the 227 KiB.
 _STAGES_ROOM: Final = 216 << 10
@@ -118,16 +115,6 @@ def scan_tree(value_bytes: int) -> ScanTree:
     return next(t for t in SCAN_TREES if value_bytes <= t.largest)
 
 
-def exact_tree(tree: ScanTree) -> ScanTree:
-    """Return the same tile with longer runs, where every order of combination gives the same bits.
-
-    Rows cost shuffles.
-    """
-    if tree.largest > _EXACT_LARGEST:
-        return tree
-    return replace(tree, run=2 * tree.run, rows=tree.rows // 2)
-
-
 def records_bytes(value_bytes: int, tiles: int, units: int = 1) -> tuple[int, bool]:
     """Return the scratch memory of `device/lookback.cuh`, and whether its records are packed."""
     packed = value_bytes <= 4  # noqa: PLR2004 - a value and a number of 4 bytes each make a word
@@ -156,8 +143,8 @@ class SegmentTree:
 
 
 _SEGMENT_TREES: Final = (
-    SegmentTree(4, 4, 8),
-    SegmentTree(8, 2, 8, resident=3),
+    SegmentTree(4, 4, 8, resident=5),
+    SegmentTree(8, 2, 8),
     SegmentTree(16, 1, 8, resident=2),
     SegmentTree(32, 1, 4, resident=2),
     SegmentTree(1 << 30, 1, 2, resident=1),
@@ -176,18 +163,23 @@ def segment_tree(value_bytes: int) -> SegmentTree:
 class EvenPolicy:
     """How `device/segmented_even.cuh` reduces segments whose lengths are alike.
 
-    Mean lengths of up to `most`; from `many` elements on, also of `least` at least: tiles do as
-    well with shorter ones.
+    Mean lengths of up to `most`, or `ordered` where order counts; from `many` elements on, those of
+    `least` to `less`: tiles do as well with others. `fewer` blocks share a multiprocessor than with
+    tiles: lanes have more elements in registers.
     """
 
     most: int = 8192
+    ordered: int = 128
     many: int = 1 << 22
     least: int = 512
+    less: int = 2048
+    fewer: int = 1
 
-    def lanes(self, length: int, segments: int, wide: int) -> int:
+    def lanes(self, length: int, segments: int, wide: int, *, ordered: bool) -> int:
         """Return how many lanes take a segment, `wide` elements each at a time; 0 for tiles."""
-        least = self.least if length >= self.many else 0
-        if not segments * least <= length <= segments * self.most:
+        least, most = (self.least, self.less) if length >= self.many else (0, self.most)
+        most = min(most, self.ordered) if ordered else most
+        if not segments * least <= length <= segments * most:
             return 0
         lanes = 1
         while lanes < _WARP and lanes * wide * segments < length:
@@ -219,16 +211,16 @@ class RingPolicy:
 
 # The first row that fits counts. `largest`: bytes of an element in a stage.
 _RINGS: Final = (
-    RingPolicy("scan", "bulk", 2, "any", reducers=4, stages=16, least=1 << 21),
+    RingPolicy("scan", "bulk", 2, "any", reducers=4, stages=16, least=1 << 24),
     RingPolicy("scan", "bulk", 4, "any", reducers=8, stages=9, least=1 << 20, most=1 << 25),
     RingPolicy("scan", "bulk", 4, "any", reducers=4, stages=9, least=1 << 25),
-    RingPolicy("scan", "bulk", 8, "any", reducers=4, stages=9, least=1 << 20),
+    RingPolicy("scan", "bulk", 8, "any", reducers=4, stages=9, least=3 << 21),
     RingPolicy("scan", "bulk", 16, "any", reducers=4, stages=9, least=1 << 18),
     # Fewer warps, or a value of 64 bytes does not fit the registers of a thread.
     RingPolicy("scan", "bulk", 64, "any", reducers=2, stages=9, least=1 << 18),
-    RingPolicy("select", "bulk", 1, "any", reducers=8, stages=8, least=1 << 20),
-    RingPolicy("select", "bulk", 4, "any", reducers=6, stages=8, least=1 << 18),
-    RingPolicy("select", "bulk", 1024, "any", reducers=6, stages=6, least=1 << 18),
+    RingPolicy("select", "bulk", 1, "any", reducers=8, stages=8, least=1 << 21),
+    RingPolicy("select", "bulk", 4, "any", reducers=4, stages=8, least=1 << 21),
+    RingPolicy("select", "bulk", 1024, "any", reducers=6, stages=6, least=1 << 21),
 )
 
 
@@ -318,14 +310,22 @@ class SelectTile:
 _SELECT_RING_TILES: Final = {
     1: (
         SelectTile(1, 4, 8, 16, 8),
-        SelectTile(4, 4, 8, 12, 6),
+        SelectTile(2, 4, 8, 12, 6),
+        SelectTile(4, 4, 8),
         SelectTile(8, 4, 4, 12, 6),
         SelectTile(16, 4, 2, 12, 6),
         SelectTile(32, 4, 1, 12, 6),
         SelectTile(64, 2, 1, 12, 6),
     ),
     2: (
-        SelectTile(4, 4, 6, 16),
+        SelectTile(4, 4, 4, 20, 5),
+        SelectTile(8, 4, 3, 16),
+        SelectTile(16, 4, 2, 12, 6),
+        SelectTile(32, 4, 1, 12, 6),
+        SelectTile(64, 2, 1, 12, 6),
+    ),
+    3: (
+        SelectTile(4, 4, 8, 16),
         SelectTile(8, 4, 3, 16),
         SelectTile(16, 4, 2, 12, 6),
         SelectTile(32, 4, 1, 12, 6),
@@ -346,13 +346,27 @@ _SELECT_TILES: Final = (
 )
 
 
-def select_tile(element_bytes: int, *, ring: bool = False, parts: int = 1) -> SelectTile | None:
+# Of several parts, longer ones keep the registers of a block busy for too long.
+_PARTED_ROWS: Final = 4
+
+
+def select_tile(
+    element_bytes: int, length: int = 0, *, ring: bool = False, parts: int = 1
+) -> SelectTile | None:
     """Return the tile of a selection of elements of so many bytes; None where none holds them.
 
-    `ring` asks for that of a ring, `parts` says how many kinds of elements are written.
+    `ring` asks for that of a ring, `parts` says how many kinds of elements are written. Other tiles
+    have as few rows as make of `length` elements one group of tiles, which is looked back on at
+    once.
     """
-    tiles = _SELECT_RING_TILES[min(parts, 2)] if ring else _SELECT_TILES
-    return next((t for t in tiles if element_bytes <= t.largest), None)
+    tiles = _SELECT_RING_TILES[parts] if ring else _SELECT_TILES
+    tile = next((t for t in tiles if element_bytes <= t.largest), None)
+    if tile is None or ring:
+        return tile
+    rows, most = 1, tile.rows if parts == 1 else min(tile.rows, _PARTED_ROWS)
+    while rows < most and replace(tile, rows=rows).elements * GROUP_TILES < length:
+        rows *= 2
+    return replace(tile, rows=min(rows, most))
 
 
 def select_ring(element_bytes: int, chip: Chip, stage_bytes: int) -> RingPolicy | None:
@@ -378,8 +392,8 @@ class HistogramPolicy:
 
     counters: int = 8192
     copies: int = 32
-    threads: int = 512
-    resident: int = 2
+    threads: int = 1024
+    resident: int = 1
     packet: int = 16
     sum_threads: int = 256
     sum_blocks: int = 4
@@ -418,8 +432,9 @@ class SearchPolicy:
 
 # Few values wait for memory, many for its bandwidth.
 _SEARCHES: Final = (
-    SearchPolicy(1 << 14, 64, 1, 8, 2048, 16),
-    SearchPolicy(1 << 18, 256, 1, 4, 4096, 8),
+    SearchPolicy(1 << 13, 64, 1, 8, 2048, 16),
+    SearchPolicy(1 << 15, 256, 1, 4, 4096, 8),
+    SearchPolicy(1 << 17, 256, 1, 2, 4096, 8),
     SearchPolicy(1 << 62, 512, 4, 2, 16384, 2),
 )
 

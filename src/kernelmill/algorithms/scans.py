@@ -39,7 +39,6 @@ from kernelmill.algorithms.policy import (
     RingPolicy,
     ScanTree,
     chip_of,
-    exact_tree,
     records_bytes,
     ring_policy,
     scan_beside,
@@ -86,10 +85,6 @@ _WARP: Final = 32
 # Bytes that addresses are multiples of where the copy engine takes them.
 _BULK: Final = 16
 _MOST_RANK: Final = 8
-# Operators that give the same bits in any order on whole numbers.
-_EXACT: Final = frozenset(
-    ("add", "multiply", "minimum", "maximum", "bitwise_and", "bitwise_or", "bitwise_xor")
-)
 
 
 class ScanOptions(NamedTuple):
@@ -391,13 +386,6 @@ class _Work:
         """The tile of values of this type."""
         return scan_tree(self.fold.accumulator.itemsize)
 
-    @property
-    def is_exact(self) -> bool:
-        """Whether every order of combination gives the same bits."""
-        value = self.fold.accumulator
-        whole = isinstance(value, DType) and value.kind not in ("float", "complex")
-        return whole and well_known(self.fold) in _EXACT
-
     def access(self, index: int) -> Access:
         """Return how the kernel reaches an array."""
         array = (self.x, self.output)[index]
@@ -483,7 +471,6 @@ def _built(work: _Work) -> tuple[Built, Grid | None, int]:
     fed = tuple(None if f is None else f.key for f in (work.source, work.sink))
     how = columns if placed is None else (placed.way, placed.ring, beside)
     key = (combine, fold.op.name, taken, made, access, seeded, at, work.request.exclusive, fed, how)
-    swaps = placed is not None and placed.way == "tiles" and work.is_exact
 
     def text() -> KernelSource:
         parts = ScanText(
@@ -496,7 +483,7 @@ def _built(work: _Work) -> tuple[Built, Grid | None, int]:
             None if element is None else Part(element, 0),
             None if work.seed.part is None else Part(work.seed.part, scope.size),
             at,
-            exact_tree(work.tree) if swaps else work.tree,
+            work.tree,
             work.request.exclusive,
             scope.size + len(aligned(work.seed.scalars)),
             beside=beside,

@@ -274,7 +274,7 @@ def _built(
         access = "km::element" if aligned else "km::unaligned_element"
         rest = (
             f"{source_of}typedef km::search<km::Op, {data}, {value}, {upper}, {room}, {access}, "
-            f"{policy.beside}, {policy.ways}, {policy.pivots(types[0].itemsize)}, "
+            f"{policy.beside}, {policy.ways}, {policy.pivots(operands[0].view.dtype.itemsize)}, "
             f"{count}{source_of and ', Values'}> Run;\n"
             f"KM_EXPORT void __launch_bounds__({policy.threads})\n"
             "km_kernel(const __grid_constant__ Run::call call) {\n"

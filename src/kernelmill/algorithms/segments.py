@@ -310,6 +310,20 @@ class _Work:
         view = self.given[0].view
         return view.size <= 1 or view.strides[0] == view.dtype.itemsize
 
+    @property
+    def lanes(self) -> int:
+        """How many lanes of a device take a segment if lengths are alike; 0 for tiles."""
+        if self.request.scans or self.apart or self.source is not None:
+            return 0
+        wide, ordered = segment_tree(self.fold.accumulator.itemsize).wide, self.fold.ordered
+        return segments_evenly().lanes(self.length, self.count, wide, ordered=ordered)
+
+    @property
+    def resident(self) -> int:
+        """How many blocks share a multiprocessor at least."""
+        resident = segment_tree(self.fold.accumulator.itemsize).resident
+        return max(1, resident - segments_evenly().fewer) if self.lanes else resident
+
     def placed(self, scope: Scope) -> tuple[Placed | None, ...]:
         """Return source and sink with where their operands and captured scalars begin."""
         operand, block = len(self.given) + 1, 1
@@ -359,15 +373,13 @@ def _grid(work: _Work) -> Grid:
         raise ArgumentError(
             f"`x` has {work.length} elements; the limit is {_MOST_TILES * tree.tile}"
         )
-    ahead = tree.ahead * tree.resident * processors
+    ahead = tree.ahead * work.resident * processors
     ahead = ahead if tiles > 2 * ahead else 0
     _, packed = records_bytes(size, tiles)
     record = 8 if packed else 16 * -(-size // 8)
     room = -(-record * (tiles + tiles // GROUP_TILES + 2) // 16) * 16
-    lanes = 0
-    if not work.request.scans:
-        lanes = segments_evenly().lanes(work.length, work.count, tree.wide)
-    blocks = min(-(-work.count * lanes // _THREADS), tree.resident * processors)
+    lanes = work.lanes
+    blocks = min(-(-work.count * lanes // _THREADS), work.resident * processors)
     return Grid(
         blocks=max(tiles, blocks),
         threads=_THREADS + 32,
@@ -401,6 +413,7 @@ def _built(work: _Work) -> Built:
     key = (
         request.name, fold.combine, known, fold.ordered, fold.init is not None, fold.out,
         request.exclusive, work.item, work.given[1].type, work.apart, work.adjoins, access, fed,
+        work.backend.target == "cuda" and work.resident,
     )  # fmt: skip
 
     def source() -> KernelSource:
@@ -449,4 +462,5 @@ def _text(work: _Work, scope: Scope, empty: Program, block: bytes) -> SegmentsTe
         len(work.given) + 1 + sum(len(f.arguments) for f in work.feeds),
         source,
         sink,
+        work.resident,
     )

@@ -39,7 +39,7 @@ def placed_on_device(
     text: SelectionText, given: Sequence[Argument], length: int, backend: Backend
 ) -> Placed:
     """Return how a selection is spread over a device."""
-    tile = select_tile(text.width)
+    tile = select_tile(text.width, length, parts=text.parts)
     if tile is None:
         raise ArgumentError(
             f"an element of all arrays has {text.width} bytes; on a GPU up to 1024 are served",

@@ -46,7 +46,8 @@ class SegmentsText:
     `source` and `sink` stand where elements or results are no array; `item` is then what they are
     made of. `element` makes an accumulator of an element; None where it is one. `adjoins` says that
     elements lie beside each other, `aligned` that they lie where their type wants them. `apart`
-    says that begins and ends are arrays of their own, `exclusive` is None for reductions.
+    says that begins and ends are arrays of their own, `exclusive` is None for reductions. At least
+    `resident` blocks share a multiprocessor.
     """
 
     name: str
@@ -64,6 +65,7 @@ class SegmentsText:
     operands: int
     source: Placed | None = field(default=None, repr=False)
     sink: Placed | None = field(default=None, repr=False)
+    resident: int = 1
 
     def host(self) -> KernelSource:
         """Return the text for the processor."""
@@ -102,7 +104,7 @@ class SegmentsText:
         tree = segment_tree(self.fold.accumulator.itemsize)
         access = "km::element" if self.aligned else "km::unaligned_element"
         threads = _THREADS if self.apart else _THREADS + 32
-        bounds = str(threads) if self.apart else f"{threads}, {tree.resident}"
+        bounds = str(threads) if self.apart else f"{threads}, km::segment_blocks<{self.resident}>"
         function = "apart" if self.apart else self._function
         lines += [
             f"typedef km::segmented<{writer.mapper}, {writer.argument('contiguous')},",

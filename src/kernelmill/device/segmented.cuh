@@ -18,6 +18,12 @@
 namespace km {
 
 constexpr int segment_warps = 8, segment_threads = segment_warps * warp_size;
+// How many blocks share a multiprocessor at least, of so many that are asked: before sm_80 it has room for 1024 threads.
+#if __CUDA_ARCH__ >= 800
+template <int Asked> constexpr int segment_blocks = Asked;
+#else
+template <int Asked> constexpr int segment_blocks = Asked < 3 ? Asked : 3;
+#endif
 
 // `items` elements in `tiles` tiles, `segments` segments; `ahead`: how many tiles later the bounds that a block looks for are
 // needed, 0 where every block looks for its own; `lanes` for each segment if lengths are alike, 0 where that is not asked.

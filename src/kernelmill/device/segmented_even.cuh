@@ -21,7 +21,7 @@ struct even_segments {
   typedef typename Run::none Empty;
   // `rounds` times the elements that the lanes of a segment take at a time is the most that they take: beyond, it is for the
   // block.  A lane takes `Wide` elements at a time, or `deep` times as many of a segment that has all lanes of a warp.
-  static constexpr int threads = Run::threads, deep = 8, rounds = 16;
+  static constexpr int threads = Run::threads, deep = 4, rounds = 32;
 
   struct shared {
     A part[threads / warp_size];

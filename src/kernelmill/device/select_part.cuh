@@ -69,7 +69,8 @@ KM_INL void leave(char* to, const char* from, int bytes) {
   const int lane = (int)lane_id();
   typedef chunk<Unit> unit;
   const int head = smaller((int)(-(uptr)to & 15), bytes), body = (bytes - head) & ~15;
-  for (int b = lane * Unit; b < head; b += warp_size * Unit) *(unit*)(to + b) = *(const unit*)(from + b);
+  // Less than a packet stands in front of the packets, and behind them: no more than lanes.
+  if (lane * Unit < head) *(unit*)(to + lane * Unit) = *(const unit*)(from + lane * Unit);
   to += head, from += head;
   if constexpr (Unit >= 4) {
     typedef batch<unit, 16 / Unit> wide;
@@ -92,7 +93,8 @@ KM_INL void leave(char* to, const char* from, int bytes) {
       store_packet_once(to + b, p);
     }
   }
-  for (int b = body + lane * Unit; b < bytes - head; b += warp_size * Unit) *(unit*)(to + b) = *(const unit*)(from + b);
+  const int last = body + lane * Unit;
+  if (last < bytes - head) *(unit*)(to + last) = *(const unit*)(from + last);
 }
 
 // ---- a part -------------------------------------------------------------------------------------------------------------------
