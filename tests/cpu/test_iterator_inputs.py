@@ -32,6 +32,14 @@ def test_values_of_several_fields_and_data_that_are_computed(place: str) -> None
     found = km.lower_bound(DATA, it.zip(values, it.counting()), lambda d, v: d * 2 < v[0] + SHIFT)
     np.testing.assert_array_equal(found, np.searchsorted(DATA * 2, values + SHIFT))
     fifty = it.strided(it.counting(), 1, count=50)
+    with events.listen("copy") as copies:
+        doubled = km.upper_bound(it.transform(DATA, lambda d: d * 2), values)
+        far = km.lower_bound(it.strided(it.counting(), 1, count=1 << 40), np.array([1 << 39, 7]))
+    assert all(copy.reason != "iterator" for copy in copies)
+    np.testing.assert_array_equal(doubled, np.searchsorted(DATA * 2, values, side="right"))
+    assert far.tolist() == [1 << 39, 7]
+    square = km.lower_bound(it.reverse(DATA[::-1].copy()), values[:100].reshape(10, 10))
+    np.testing.assert_array_equal(square, np.searchsorted(DATA, values[:100].reshape(10, 10)))
     found = np.zeros(60, np.int64)  # there is no array but this one to decide what a result is
     assert km.lower_bound(fifty, it.strided(it.counting(), 2, count=60), out=found) is found
     np.testing.assert_array_equal(found, np.minimum(np.arange(0, 120, 2), 50))
@@ -39,6 +47,8 @@ def test_values_of_several_fields_and_data_that_are_computed(place: str) -> None
 
 
 def test_values_without_end_are_refused() -> None:
+    with pytest.raises(km.ArgumentError, match="`data` has no end"):
+        km.lower_bound(it.counting(), DATA)
     with pytest.raises(km.ArgumentError, match="`values` has no end"):
         km.lower_bound(DATA, it.counting(0))
     with pytest.raises(km.DTypeError, match="a comparator returns a bool"):

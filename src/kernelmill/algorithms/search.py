@@ -14,6 +14,7 @@ from kernelmill import events
 from kernelmill.algorithms import layout as layouts
 from kernelmill.algorithms.arguments import Argument, arguments_of, backend_of, outputs_of, rules_of
 from kernelmill.algorithms.costs import count_flops
+from kernelmill.algorithms.feed_nodes import Ground
 from kernelmill.algorithms.feeds import (
     Feed,
     feeds_functions,
@@ -21,7 +22,7 @@ from kernelmill.algorithms.feeds import (
     moved_feeds,
     read_feeds,
 )
-from kernelmill.algorithms.iterators import is_iterator
+from kernelmill.algorithms.iterators import is_iterator, shape_of
 from kernelmill.algorithms.moves import computed, moved
 from kernelmill.algorithms.orders import check_comparator, own_order
 from kernelmill.algorithms.plan import (
@@ -42,7 +43,7 @@ from kernelmill.compiler.cpp import print_program
 from kernelmill.compiler.cpp_types import type_spelling
 from kernelmill.compiler.dialects import CUDA, HOST
 from kernelmill.compiler.op import Op, as_op, specialize
-from kernelmill.dtypes import bool_, int64, promotion, storage
+from kernelmill.dtypes import DType, StructType, bool_, int64, promotion, storage
 from kernelmill.errors import ArgumentError, DTypeError, ShapeError
 from kernelmill.runtime.backend import Grid, KernelSource
 
@@ -67,8 +68,8 @@ def lower_bound(
     Parameters
     ----------
     data
-        A one-dimensional array in ascending order. Where it is in no order, the places are some
-        between 0 and its length.
+        A one-dimensional array, or an iterator, in ascending order. Where it is in no order, the
+        places are some between 0 and its length.
     values
         An array of any shape and layout; its type need not be that of `data`.
     comparator
@@ -145,8 +146,10 @@ class _Request:
 
 def _prepare(request: _Request, inputs: tuple[Any, ...], out: Any) -> Bound:
     """Check the arguments of a call and bind them to a kernel."""
-    if len(inputs) == 2 and is_iterator(inputs[1]):  # noqa: PLR2004 - data and values
-        return _prepare_computed(request, inputs, out)
+    if len(inputs) == 2 and any(map(is_iterator, inputs)):  # noqa: PLR2004 - data and values
+        if is_iterator(inputs[1]) or len(shape_of(inputs[1])) == 1:
+            return _prepare_computed(request, inputs, out)
+        inputs = (*computed(inputs[:1], "data"), inputs[1])  # values of several dimensions
     call = moved(inputs, out, "data")
     data, values = (
         replace(a, name=name)
@@ -163,7 +166,7 @@ def _prepare(request: _Request, inputs: tuple[Any, ...], out: Any) -> Bound:
     outputs, result = outputs_of(call.out, (int64,), values.view.shape, [values, data], exact=True)
     _check_places(outputs[0])
     data, values = (a.apart_from(outputs, elementwise=False) for a in (data, values))
-    bound = _bind(request, found, [data, values, outputs[0]], backend)
+    bound = _bind(request, found, [data, values, outputs[0]], backend, _Fed())
     on_host = not any(a.view.place for a in (data, values)) and values.view.library != "torch"
     scalar = call.out is None and not values.view.shape and on_host
     bound = replace(bound, functions=(op.function,), result=result, scalar=scalar)
@@ -171,27 +174,75 @@ def _prepare(request: _Request, inputs: tuple[Any, ...], out: Any) -> Bound:
 
 
 def _prepare_computed(request: _Request, inputs: tuple[Any, ...], out: Any) -> Bound:
-    """Check the arguments of a call whose values an iterator makes, and bind them to a kernel."""
-    call = moved_feeds((*computed(inputs[:1], "data"), inputs[1]), out, "data")
+    """Check the arguments of a call with data or values of an iterator, and bind them."""
+    call = moved_feeds(inputs, out, "data")
     feeds = read_feeds(call.inputs, ("data", "values"), "search")
-    (data,), source = feeds.read[0].arguments, feeds.read[1]
-    if source.length is None:
-        raise ArgumentError(
-            "`values` has no end", hint="pass `km.iterators.strided(it, 1, count=n)`"
-        )
-    op = request.operator([data.type, source.type])
+    for feed in feeds.read:
+        if feed.length is None:
+            raise ArgumentError(
+                f"`{feed.name}` has no end", hint="pass `km.iterators.strided(it, 1, count=n)`"
+            )
+    sorted_, source = feeds.read
+    op = request.operator([sorted_.type, source.type])
     with promotion(feeds.rules):
-        types = (data.type, source.type)
+        types = (sorted_.type, source.type)
         found = specialize(op, types[::-1] if request.upper else types)
     check_comparator(found)
-    (places,), result = outputs_of(call.out, (int64,), (source.length,), [data], exact=True)
+    given = feeds.arguments or [Ground.of((), source.length or 0).index()]
+    (places,), result = outputs_of(call.out, (int64,), (source.length or 0,), given, exact=True)
     _check_places(places)
     written = Feed("out", "out", int64, source.length, (places,), source.target, written=1)
     source = source.apart_from((written,))
-    data = data.apart_from([places], elementwise=False)
-    bound = _bind(request, found, [data, data, places], feeds.backend, source)
-    bound = replace(bound, functions=(op.function, *feeds_functions(source)), result=result)
+    if is_iterator(call.inputs[0]):
+        sorted_ = sorted_.apart_from((written,))
+        data: Argument = Ground(dict(enumerate(given)), "host", sorted_.length or 0).index()
+        fed = _Fed(source, sorted_)
+    else:
+        data = sorted_.arguments[0].apart_from([places], elementwise=False)
+        fed = _Fed(source)
+    bound = _bind(request, found, [data, data, places], feeds.backend, fed)
+    bound = replace(bound, functions=(op.function, *feeds_functions(*fed.feeds)), result=result)
     return replace(bound, finish=call.back) if call.returns else bound
+
+
+@dataclass(frozen=True, slots=True)
+class _Fed:
+    """What stands in the place of values, and of data, that are no arrays."""
+
+    values: Feed | None = None
+    data: Feed | None = None
+
+    @property
+    def feeds(self) -> tuple[Feed, ...]:
+        """Those that there are."""
+        return tuple(f for f in (self.values, self.data) if f is not None)
+
+    @property
+    def arguments(self) -> list[Argument]:
+        """Their operands, behind those of a call."""
+        return [a for f in self.feeds for a in f.arguments]
+
+    def texts(self, scope: Scope) -> tuple[list[FeedText], str, str]:
+        """Return the functors, the structs that make them, and the arguments of the template."""
+        operand, block, made, structs, names = 3, 1, [], "", []
+        for name, feed in (("Values", self.values), ("Sorted", self.data)):
+            if feed is None:
+                names.append("km::no_source")
+                continue
+            computes = feed.operator is not None
+            captures = scope.offsets[block] if computes else 0
+            text = feed.text(f"{name}At", operand=operand, captures=captures)
+            operand += len(feed.arguments)
+            block += computes
+            made.append(text)
+            names.append(name)
+            structs += (
+                f"{text.text}struct {name} {{\n"
+                "  static constexpr bool computes = true;\n"
+                "  template <class Call> static KM_INL auto make(const Call& call) {\n"
+                f"    return {text.made};\n  }}\n}};\n"
+            )
+        return made, structs, f", {', '.join(names)}" if made else ""
 
 
 def _check_places(places: Argument) -> None:
@@ -204,12 +255,12 @@ def _bind(
     found: Specialized,
     operands: list[Argument],
     backend: Backend,
-    source: Feed | None = None,
+    fed: _Fed,
 ) -> Bound:
-    """Bind data, values and places; where there is a source, nothing is read of the values."""
+    """Bind data, values and places; of what is fed, nothing is read of the operands."""
     data, values, places = operands
     shape = places.view.shape
-    read = places if source is not None else values
+    read = places if fed.values is not None else values
     layout = layouts.elementwise(shape, [read.operand], [places.operand])
     extents = layout.shape or (1,)
     strides = layout.strides if layout.shape else ((0,), (0,))
@@ -220,14 +271,14 @@ def _bind(
     grid = Grid(max(1, min(blocks, most)), policy.threads, (length,))
     step = data.view.strides[0] if length else 0
     return Bound(
-        built=_built(request, found, operands, backend, source),
+        built=_built(request, found, operands, backend, fed),
         functions=(),
         shape=extents,
-        views=tuple(a.view for a in (*operands, *(source.arguments if source else ()))),
+        views=tuple(a.view for a in (*operands, *fed.arguments)),
         strides=(
             (step, *(0,) * (len(extents) - 1)),
             *strides,
-            *(source.strides if source is not None else ()),
+            *(steps for f in fed.feeds for steps in f.strides),
         ),
         elements=elements,
         workspace=0,
@@ -242,40 +293,42 @@ def _built(
     found: Specialized,
     operands: list[Argument],
     backend: Backend,
-    source_feed: Feed | None,
+    fed: _Fed,
 ) -> Built:
     types = tuple(storage(a.type) for a in operands[:2])
     policy = search_policy(operands[2].view.size) if backend.target == "cuda" else None
-    if source_feed is not None:
-        types = (types[0], source_feed.type)
-    scope = Scope((found, *(feeds_scope(source_feed) if source_feed is not None else ())))
+    if fed.values is not None:
+        types = (types[0] if fed.data is None else fed.data.type, fed.values.type)
+    scope = Scope((found, *feeds_scope(*fed.feeds)))
     aligned = all(a.access(backend.target, "contiguous") != "unaligned" for a in operands[:2])
-    plain = _is_plain(operands[0])
+    plain = fed.data is None and _is_plain(operands[0])
     program = storing(found.translation.program, (bool_,))
     data, value = (type_spelling(t, qualified=True) for t in types)
     upper = "true" if request.upper else "false"
     name = f"{request.name} {found.op.name} ({types[0]}, {types[1]})"
 
     def source() -> KernelSource:
-        made, source_of = _source_text(source_feed, found.size)
-        printed_source = () if made is None else made.printed
-        includes = () if made is None else made.includes
+        made, structs, names = fed.texts(scope)
+        printed_source = [p for text in made for p in text.printed]
+        includes = [file for text in made for file in text.includes]
         if policy is None:
             adjoins = "true" if plain else "false"
             run = (
-                f"km::search<km::Op, {data}, {value}, {upper}, {adjoins}{source_of and ', Values'}>"
+                f"km::search<km::Op, {data}, {value}, {upper}, {adjoins}{names}>"
                 "::run(call, km::Op(call->captures));"
             )
             printed_host = [print_program(program, HOST), *printed_source]
-            return assemble(name, ["search.hpp", *includes], printed_host, run, source_of)
+            return assemble(name, ["search.hpp", *includes], printed_host, run, structs)
         printed = print_program(program, CUDA)
         room = max(VALUE_SLOT, -(-scope.size // VALUE_SLOT) * VALUE_SLOT)
-        count = 3 + (len(source_feed.arguments) if source_feed is not None else 0)
+        count = 3 + len(fed.arguments)
         access = "km::element" if aligned else "km::unaligned_element"
+        kept = types[0]
+        assert isinstance(kept, (DType, StructType))
         rest = (
-            f"{source_of}typedef km::search<km::Op, {data}, {value}, {upper}, {room}, {access}, "
-            f"{policy.beside}, {policy.ways}, {policy.pivots(operands[0].view.dtype.itemsize)}, "
-            f"{count}{source_of and ', Values'}> Run;\n"
+            f"{structs}typedef km::search<km::Op, {data}, {value}, {upper}, {room}, {access}, "
+            f"{policy.beside}, {policy.ways}, {policy.pivots(kept.itemsize)}, "
+            f"{count}{names}> Run;\n"
             f"KM_EXPORT void __launch_bounds__({policy.threads})\n"
             "km_kernel(const __grid_constant__ Run::call call) {\n"
             "  km::take_turn();\n  Run::each(call);\n}\n"
@@ -290,22 +343,9 @@ def _built(
     cost = Cost(
         sum(a.view.dtype.itemsize for a in operands[:2]), depth * (2 + count_flops(program))
     )
-    fed = None if source_feed is None else source_feed.key
-    key = ("search", found, types, request.upper, aligned, plain, fed, policy)
+    keys = tuple(None if f is None else f.key for f in (fed.values, fed.data))
+    key = ("search", found, types, request.upper, aligned, plain, keys, policy)
     return build(key, "search", scope, cost, source, backend=backend)
-
-
-def _source_text(source: Feed | None, captures: int) -> tuple[FeedText | None, str]:
-    """Return the functor of values that are computed, and the struct that makes it."""
-    if source is None:
-        return None, ""
-    made = source.text("Value", operand=3, captures=captures)
-    return made, (
-        f"{made.text}struct Values {{\n"
-        "  static constexpr bool computes = true;\n"
-        "  template <class Call> static KM_INL auto make(const Call& call) {\n"
-        f"    return {made.made};\n  }}\n}};\n"
-    )
 
 
 def _is_plain(data: Argument) -> bool:

@@ -2,10 +2,11 @@
 // and looks there first.  A thread searches for several values side by side, and looks at several elements of what is left at a
 // time, so that it waits once for all of them.  What comes before what, says the comparator.
 //
-//   typedef km::search<Op, Data, Value, upper, Captured, Access, Beside, Ways, Pivots, Operands, Source> Run;  Run::each(call)
+//   typedef km::search<Op, Data, Value, upper, Captured, Access, Beside, Ways, Pivots, Operands, Source, Sorted> Run;  Run::each(call)
 //
 // Operands: the data, in one dimension, the values, the places.  The shape is that of the values, `length` that of the data.
-// Where there is a `Source`, values come from the functor that it makes.  Whatever the order of the data, no place outside is read.
+// Where there is a `Source`, values come from the functor that it makes, and data from that of `Sorted`.
+// Whatever the order of the data, no place outside is read.
 #pragma once
 #include "operands.cuh"
 
@@ -27,7 +28,7 @@ struct no_source {
 };
 
 template <class Op, class D, class V, bool Upper, int Bytes, template <class> class Access, int Beside, int Ways, int Pivots,
-          int Operands = 3, class Source = no_source>
+          int Operands = 3, class Source = no_source, class Sorted = no_source>
 struct search {
   typedef SearchCall<Bytes, Operands> call;
 
@@ -47,7 +48,15 @@ struct search {
     else return op(found, value);
   }
   // Behind the end, the last element stands again.
-  static KM_INL D data_at(const call& c, i64 i) { return Access<D>::load(c.data[0] + smaller(i, c.length - 1) * c.strides[0][0]); }
+  static KM_INL D data_at(const call& c, i64 i) {
+    const i64 at = smaller(i, c.length - 1);
+    if constexpr (Sorted::computes) {
+      const auto sorted = Sorted::make(c);
+      return sorted(at);
+    } else {
+      return Access<D>::load(c.data[0] + at * c.strides[0][0]);
+    }
+  }
 
   static KM_INL void each(const call& c) {
     __shared__ __align__(16) char room[Pivots * sizeof(D)];

@@ -1,10 +1,11 @@
 // search.hpp - where values belong in sorted data: several binary searches side by side, so that their
 // cache misses overlap, without branches.  What comes before what, says the comparator.
 //
-//   km::search<Op, Data, Value, upper, plain, Source>::run(call, Op)      // plain: the data adjoin, aligned
+//   km::search<Op, Data, Value, upper, plain, Source, Sorted>::run(call, Op)      // plain: the data adjoin, aligned
 //
 // Operands: the data, in one dimension, the values, the places.  The shape is that of the values; flags
-// hold the length of the data, times 2.  Where there is a `Source`, values come from the functor that it makes.
+// hold the length of the data, times 2.  Where there is a `Source`, values come from the functor that it makes, and
+// data from that of `Sorted`.
 //  Whatever the order of the data, no place outside is read.
 #pragma once
 #include "numbered.hpp"
@@ -16,7 +17,7 @@ struct no_source {
   static KM_INL int make(const Call*) { return 0; }
 };
 
-template <class Op, class D, class V, bool Upper, bool Plain, class Source = no_source> struct search {
+template <class Op, class D, class V, bool Upper, bool Plain, class Source = no_source, class Sorted = no_source> struct search {
   static constexpr i64 beside = 32, task = 1024;
 
   struct Job {
@@ -24,8 +25,11 @@ template <class Op, class D, class V, bool Upper, bool Plain, class Source = no_
     const Op& op;
     const char* data;
     i64 stride, length;
+    decltype(Sorted::make((const Call*)nullptr)) sorted;
     KM_INL D at(i64 i) const {
-      if constexpr (Plain)
+      if constexpr (Sorted::computes)
+        return sorted(i);
+      else if constexpr (Plain)
         return ((const D*)data)[i];  // a type of its own, so that compilers find gathers
       else
         return element<D>::load(data + i * stride);
@@ -79,7 +83,8 @@ template <class Op, class D, class V, bool Upper, bool Plain, class Source = no_
   }
 
   static KM_COLD void run(const Call* call, const Op& op) {
-    const Job job{call, op, call->operands[0].data, call->operands[0].strides[0], call->flags >> 1};
+    const Job job{call, op, call->operands[0].data, call->operands[0].strides[0], call->flags >> 1,
+                  Sorted::make(call)};
     const i64 values = extent_of(call, 0, call->ndim);
     auto body = [&](i64 begin, i64 end) {
       range(job, begin * task, smaller(end * task, values));
