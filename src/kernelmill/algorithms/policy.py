@@ -278,7 +278,7 @@ def ring_policy(
 
 
 # Blocks of `device/scan.cuh` that share a multiprocessor, one block a tile: bounds registers.
-_SCAN_BESIDE: Final = ((8, 3), (1 << 30, 1))
+_SCAN_BESIDE: Final = ((4, 3), (8, 2), (1 << 30, 1))
 
 
 def scan_beside(value_bytes: int) -> int:
