@@ -156,10 +156,9 @@ def _host_transform(
 # Threads of a block, as device/transform.cuh has them.
 TRANSFORM_THREADS: Final = 128
 TILE_THREADS: Final = 256  # as device/transform_tiles.cuh has them
-# Elements of up to so many bytes are turned as words, by loops that take many registers: so many
-# blocks have room beside each other all the same.
-_AS_WORDS: Final = 2
-_TILES_BESIDE: Final = 5
+# Elements of these sizes are turned as words, by loops that take many registers: so many blocks
+# have room beside each other all the same.
+_TILES_BESIDE: Final = {1: 5, 2: 6}
 _SCATTERED: Final = 4  # elements of a thread at a time in several dimensions
 VALUE_SLOT: Final = 16
 _PACKET: Final = 16
@@ -191,8 +190,8 @@ def _cuda_transform(
     run, entry, bounds = "Run", str(loop), str(TRANSFORM_THREADS)
     if loop == "tiled":
         run, entry, bounds = f"km::tiles<Run, {tile_side(inputs)}>", "all", str(TILE_THREADS)
-        if max(_itemsize(t) for t, pattern in inputs if pattern == "transposed") <= _AS_WORDS:
-            bounds = f"{TILE_THREADS}, {_TILES_BESIDE}"
+        beside = _TILES_BESIDE.get(max(_itemsize(t) for t, p in inputs if p == "transposed"))
+        bounds += f", {beside}" if beside else ""
     rest = (
         f"typedef km::transform<km::Op, km::in<{arguments_text(inputs)}>,\n"
         f"    km::out<{arguments_text(outputs)}>, {captured}, {room}, {wide}, {packets}> Run;\n"

@@ -163,8 +163,9 @@ struct tiles<transform<Op, in<I...>, out<O...>, Captured, Bytes, V, U>, Side> {
       if (turned[k]) found = found == 0 || found == size[k] ? size[k] : 4;
     return found == 1 || found == 2 ? 4 / found : 1;
   }
-  // Words in a column; columns that the block fills at once; stripes of P rows that a thread has at a time, four rows of them.
-  static constexpr int P = packed(), words = Side / P, apart = tile_threads / words, stripes = P < 4 ? 4 / P : 1;
+  // Words in a column; columns that the block fills at once; stripes of P rows that a thread has at a time: more of them take
+  // the registers of other blocks.
+  static constexpr int P = packed(), words = Side / P, apart = tile_threads / words, stripes = 1;
 
   // Where a word of a column is: its number mixes the places, so that neither way through the tile meets in a bank.
   static KM_INL int word_at(int column, int word) { return column * words + (word ^ (column / P % smaller(words, 32))); }
