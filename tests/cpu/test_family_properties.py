@@ -145,7 +145,8 @@ def check(family: str, data: st.DataObject) -> None:
     dtype, size = data.draw(st.sampled_from(TYPES)), data.draw(st.sampled_from(SIZES))
     steps = data.draw(st.lists(
         st.sampled_from(["transform", "zip", "reverse", "strided", "permutation"]), max_size=2))  # fmt: skip
-    name = data.draw(st.sampled_from(sorted(OPERATORS)))
+    exact = [name for name in sorted(OPERATORS) if (dtype, name) != ("float16", "plus")]
+    name = data.draw(st.sampled_from(exact))  # halves count to 2048: then an order shows
     seed = data.draw(st.integers(0, 99))
     x = np.random.default_rng(seed).integers(0, 9, size).astype(dtype)
     given_, elements = nested(x, steps)
