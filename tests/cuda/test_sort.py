@@ -191,9 +191,9 @@ def test_the_first_of_rows(torch):
     for shape in ((300, 5000), (3, 100_000)):
         x = torch.rand(shape, device="cuda")
         values, places = km.batched_topk(x, 7)
-        wanted = x.topk(7)
-        assert torch.equal(values, wanted.values)
-        assert torch.equal(places, wanted.indices)
+        wanted = x.sort(descending=True, stable=True)  # topk of torch leaves equal ones open
+        assert torch.equal(values, wanted.values[:, :7])
+        assert torch.equal(places, wanted.indices[:, :7])
         assert torch.equal(km.topk(x, 2, axis=0)[0], x.topk(2, dim=0).values)
 
 
