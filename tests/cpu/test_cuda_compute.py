@@ -385,7 +385,9 @@ def test_radix_sorts_by_some_bits():
 
 
 @pytest.mark.parametrize(
-    "less", [cc.OpKind.LESS, lambda a, b: a < b, lambda a, b: np.uint8(a < b)], ids=str
+    "less",
+    [cc.OpKind.LESS, lambda a, b: a < b, lambda a, b: np.uint8(a < b)],
+    ids=["well-known", "of bool", "of number"],
 )
 def test_merge_sorts_of_iterators(less):
     keys, out = np.arange(100) * 37 % 10, np.zeros(100, int)
