@@ -510,7 +510,9 @@ FAULTS = {
     "output": (lambda: cc.unary_transform(d_in=X, d_out=cc.CountingIterator(np.int64(1)),
                                           op=lambda v: v, **N), ValueError, "does not support output"),
     "places": (lambda: cc.make_lower_bound(d_data=X, d_values=X, d_out=np.zeros(4, np.int32)),
-               TypeError, "pointer-sized unsigned integer"),
+               TypeError, "unsigned integer"),
+    "small places": (lambda: cc.make_lower_bound(d_data=X, d_values=X, d_out=np.zeros(4, np.uint32)),
+                     ValueError, "pointer-sized"),
     "alignment": (lambda: RawOp(ltoir=b"", name="f", state_alignment=3), ValueError, "a power of two"),
     "code": (lambda: DeviceCode(b"", "ptx"), ValueError, "one of ltoir, cpp_source"),
 }  # fmt: skip

@@ -160,7 +160,7 @@ def test_pieces_depend_on_shape_and_chip_alone(device):
         km.reduce(np.zeros(1 << 22, "f4"))
     grids = [launch.grid for launch in device.launches]
     assert grids[1] == grids[2]
-    assert [g.blocks for g in grids] == [2, 256, 256, 32]
+    assert [g.blocks for g in grids] == [2, 128, 128, 32]
     for grid in grids:
         _, length, units, pieces, piece, _ = grid.numbers
         assert (units, length, grid.tickets) == (1, 1 << 22, 1)
