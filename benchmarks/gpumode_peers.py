@@ -101,11 +101,14 @@ def _gray_operator() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """An algorithm of cuda.compute: its maker, the arguments of both, and those of a call only."""
+    """An algorithm of cuda.compute: its maker, the arguments of both, and those of the maker only.
+
+    Arguments are made of cuda.compute itself and the data of a problem.
+    """
 
     maker: str
     arguments: Callable[[Any, tuple[Any, ...]], dict[str, Any]]
-    made_with: Callable[[Any], dict[str, Any]] = lambda _: {}
+    made_with: Callable[[Any, tuple[Any, ...]], dict[str, Any]] = lambda *_: {}
     count: str = "num_items"
     stores: bool = True
 
@@ -114,10 +117,7 @@ class _Way:
         module, stream = peer("cuda.compute"), CurrentStream()
         sized = {self.count: _count_of(data), "stream": stream}
         shared = self.arguments(module, data)
-        if self.maker == "make_histogram_even":
-            made = module.make_histogram_even(**shared, num_samples=data[0].numel())
-        else:
-            made = getattr(module, self.maker)(**shared, **self.made_with(module))
+        made = getattr(module, self.maker)(**shared, **self.made_with(module, data))
         if self.stores:
             needed = int(made(temp_storage=None, **shared, **sized))
             t = timing.torch()
@@ -168,6 +168,7 @@ _HISTOGRAM: Final = _kept(
             "h_lower_level": np.array([0], np.int32),
             "h_upper_level": np.array([256], np.int32),
         },
+        made_with=lambda _, d: {"num_samples": d[0].numel()},
         count="num_samples",
     )
 )
@@ -208,7 +209,7 @@ _CUDA_COMPUTE: Final[dict[str, Solution]] = {
             lambda _, d: {
                 "d_in_keys": d[0], "d_out_keys": d[1], "d_in_values": None, "d_out_values": None,
             },
-            made_with=lambda m: {"order": m.SortOrder.ASCENDING},
+            made_with=lambda m, _: {"order": m.SortOrder.ASCENDING},
         )
     ),
     "histogram": _counted,

@@ -369,10 +369,12 @@ def test_radix_sorts(dtype, size, buffered, order):
     cc.radix_sort(**dict(zip(names, arrays, strict=True)), num_items=size, order=order)
     if buffered:
         out_keys, out_values = (pair.current() for pair in pairs)
-        assert [pair.alternate()[0] for pair in pairs] == [keys[0], values[0]]
+        assert [pair.selector for pair in pairs] == [int(size > 0)] * 2  # nothing stays where it is
+        before = [pair.d_buffers[0][:size].tolist() for pair in pairs]
+        assert before == [keys[:size].tolist(), values[:size].tolist()]
     assert out_keys[:size].tolist() == keys[wanted].tolist()
     assert out_values[:size].tolist() == values[wanted].tolist()
-    assert out_keys[size:].tolist() == [77, 77]
+    assert out_keys[size:].tolist() == ([77, 77] if size or not buffered else keys.tolist())
 
 
 def test_radix_sorts_by_some_bits():
@@ -511,6 +513,18 @@ FAULTS = {
                                           op=lambda v: v, **N), ValueError, "does not support output"),
     "places": (lambda: cc.make_lower_bound(d_data=X, d_values=X, d_out=np.zeros(4, np.int32)),
                TypeError, "unsigned integer"),
+    "a buffer beside an array": (
+        lambda: cc.radix_sort(d_in_keys=cc.DoubleBuffer(X, X.copy()), d_out_keys=None, d_in_values=X,
+                              d_out_values=X, num_items=4, order=cc.SortOrder.ASCENDING),
+        TypeError, "d_in_keys is a DoubleBuffer and d_in_values a ndarray; both are one, or neither"),
+    "an array beside a buffer": (
+        lambda: cc.merge_sort(d_in_keys=X, d_out_keys=X, d_in_values=cc.DoubleBuffer(X, X.copy()),
+                              d_out_values=X, num_items=4, op=cc.OpKind.LESS),
+        TypeError, "d_in_keys is a ndarray and d_in_values a DoubleBuffer; both are one, or neither"),
+    "values without room": (
+        lambda: cc.merge_sort(d_in_keys=X, d_out_keys=X, d_in_values=X, num_items=4,
+                              op=cc.OpKind.LESS),
+        TypeError, "d_in_values and d_out_values are given together"),
     "small places": (lambda: cc.make_lower_bound(d_data=X, d_values=X, d_out=np.zeros(4, np.uint32)),
                      ValueError, "pointer-sized"),
     "alignment": (lambda: RawOp(ltoir=b"", name="f", state_alignment=3), ValueError, "a power of two"),

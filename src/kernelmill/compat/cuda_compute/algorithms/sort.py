@@ -92,15 +92,18 @@ class _Sorted:
 
 
 def _arrays(d_in_keys: Any, d_out_keys: Any, d_in_values: Any, d_out_values: Any) -> _Sorted:
-    if not isinstance(d_in_keys, DoubleBuffer):
+    buffered = isinstance(d_in_keys, DoubleBuffer)
+    if d_in_values is not None and isinstance(d_in_values, DoubleBuffer) is not buffered:
+        keys, values = type(d_in_keys).__name__, type(d_in_values).__name__
+        raise TypeError(
+            f"d_in_keys is a {keys} and d_in_values a {values}; both are one, or neither"
+        )
+    if not buffered:
         if (d_in_values is None) != (d_out_values is None):
             raise TypeError("d_in_values and d_out_values are given together, or neither is")
         return _Sorted(d_in_keys, d_in_values, d_out_keys, d_out_values)
     if d_in_values is None:
         return _Sorted(d_in_keys.current(), None, d_in_keys.alternate(), None, (d_in_keys,))
-    if not isinstance(d_in_values, DoubleBuffer):
-        kind = type(d_in_values).__name__
-        raise TypeError(f"d_in_keys is a DoubleBuffer and d_in_values a {kind}; both are one")
     return _Sorted(
         d_in_keys.current(),
         d_in_values.current(),
@@ -155,7 +158,7 @@ class RadixSort(Algorithm):
             some = None if bits == (0, width) else bits
             with ordered_on(stream, *given.arrays):
                 _ordered(given, num_items, descending=self.descending, bits=some)
-        given.written()
+            given.written()
         return WORKSPACE
 
 
@@ -183,6 +186,7 @@ class MergeSort(Algorithm):
         if temp_storage is not None and num_items:
             with ordered_on(stream, *given.arrays):
                 _ordered(given, num_items, **_order_of(op, given.keys))
+            given.written()
         return WORKSPACE
 
 
@@ -238,7 +242,7 @@ class SegmentedSort(Algorithm):
                 bounds = (start_offsets_in, end_offsets_in)
                 starts, ends = (elements.on_host(o, num_segments) for o in bounds)
                 _sort_segments(given, num_items, starts, ends, descending=self.descending)
-        given.written()
+            given.written()
         return WORKSPACE
 
 
@@ -293,7 +297,7 @@ def make_radix_sort(
     Raises
     ------
     TypeError
-        Keys are a `DoubleBuffer` and values are none, or keys are structs or an iterator.
+        Only one of keys and values is a `DoubleBuffer`, or only one array of values is given.
     """
     del compute_capability  # kernels are compiled for the device that runs them
     given = _arrays(d_in_keys, d_out_keys, d_in_values, d_out_values)
