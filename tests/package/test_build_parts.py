@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelmill.errors import CompileError, PackageError
+from kernelmill.errors import CompileError, PackageError, ToolchainError
 from kernelmill.package.archs import Arch, gencode, loose_intersection, sorted_archs
 from kernelmill.package.cuda12 import _taken
 from kernelmill.package.elf import read_library
@@ -164,6 +164,22 @@ def test_what_a_source_may_include(sources, tmp_path):
     (torch / "torch/all.h").write_text("")
     assert found.reads([torch])
     assert closure_of(root / "m.cpp", []).reads([])  # a macro may name anything
+
+
+def test_a_clone_of_cutlass_is_known_by_all_its_headers(tmp_path, monkeypatch):
+    from kernelmill.package.cutlass import cutlass_headers
+
+    monkeypatch.setenv("CUTLASS_SRC_DIR", str(tmp_path))
+    with pytest.raises(ToolchainError, match="which holds no include/cutlass/version.h"):
+        cutlass_headers(["cutlass_4_1"])
+    numbers = "#define CUTLASS_MAJOR 4\n#define CUTLASS_MINOR 1\n#define CUTLASS_PATCH 0\n"
+    for name, text in (("include/cutlass/version.h", numbers), ("tools/util/include/a.h", "1")):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(text)
+    first = cutlass_headers(["torch", "cutlass_4_1"])
+    assert (first.project, first.version, first.read) == ("cutlass", "4.1.0", "directory")
+    (tmp_path / "tools/util/include/a.h").write_text("2")
+    assert cutlass_headers(["cutlass_4_1"]).tree != first.tree
 
 
 # ----------------------------------------------------------------------------- stubs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -97,4 +98,5 @@ def _of_directory(root: Path) -> HeaderSet:
             hint="it is the directory of a clone of CUTLASS",
         ) from None
     trees = [hash_variant(folder).root() for folder in _folders(root) if folder.is_dir()]
-    return HeaderSet("cutlass", ".".join(numbers), root, "".join(trees)[:64], "", "", "directory")
+    tree = hashlib.sha256("".join(trees).encode()).hexdigest()
+    return HeaderSet("cutlass", ".".join(numbers), root, tree, _DIRECTORY, "", "directory")

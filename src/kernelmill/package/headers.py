@@ -101,7 +101,7 @@ class HeaderSet:
     """Headers of one release.
 
     `path` holds `torch/include` or `tvm_ffi/include`; `tree` is the digest over all files; `read`
-    says how they came: "ranges", "wheel" or "installed".
+    says how they came: "ranges", "wheel", "installed" or, of a clone on disk, "directory".
     """
 
     project: str
