@@ -182,6 +182,40 @@ def test_a_clone_of_cutlass_is_known_by_all_its_headers(tmp_path, monkeypatch):
     assert cutlass_headers(["cutlass_4_1"]).tree != first.tree
 
 
+def test_headers_that_stand_in_for_others_are_said(tmp_path, monkeypatch):
+    from types import SimpleNamespace
+
+    from kernelmill.package import frameworks, recipe
+    from kernelmill.package.headers import HeaderSet
+    from kernelmill.package.variant import Variant
+
+    def absent(major):
+        raise ToolchainError(f"no network for CUDA {major}")
+
+    monkeypatch.setattr(frameworks, "cuda_library_headers", absent)
+    variant = Variant.parse("torch213-cxx11-cu130-x86_64-linux")
+    with pytest.raises(ToolchainError, match="no network for CUDA 13"):
+        frameworks._more("classic", variant, [tmp_path])
+    (tmp_path / "cublas_v2.h").write_text("")
+    assert frameworks._more("classic", variant, [tmp_path]) == ()
+
+    def notes(read, kind, cuda, more):
+        headers = HeaderSet("torch", "2.13.0", tmp_path, "", "", "", read)
+        binding = SimpleNamespace(kind=kind, headers=headers, more=more)
+        return list(recipe._Maker(tmp_path, "x", binding, None, cuda, (), {}).notes())
+
+    installed = (
+        "the headers of torch 2.13.0 are those of the installed package: its wheel could not be "
+        "fetched"
+    )
+    toolkit = "the headers of cuBLAS, cuSOLVER and cuSPARSE are those of the toolkit"
+    one = HeaderSet("nvidia-cublas", "13.1.0.3", tmp_path, "", "", "", "ranges")
+    assert notes("installed", "classic", "a toolkit", ()) == [installed, toolkit]
+    assert notes("ranges", "classic", "a toolkit", (one,)) == []
+    assert notes("wheel", "classic", None, ()) == []
+    assert notes("installed", "stable", "a toolkit", ()) == [installed]
+
+
 # ----------------------------------------------------------------------------- stubs
 
 

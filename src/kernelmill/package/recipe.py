@@ -25,7 +25,7 @@ from kernelmill.package.wheels import build_cache
 from kernelmill.toolchain.host import find_host_compiler
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from kernelmill.package.frameworks import Binding
     from kernelmill.package.headers import HeaderSet
@@ -58,7 +58,7 @@ class Recipe:
 
     `names` says what absolute directories are called; `archs` is all that device code is made for;
     `identity` tells host compilers and their data apart; `headers` are all that are not the
-    project's; `notes` say where something stands in for what the manifest names.
+    project's; `notes` say where something stands in for what a build takes else.
     """
 
     entry: Entry
@@ -144,7 +144,7 @@ def recipe_of(
         names=maker.names(),
         identity=_identity(host),
         headers=maker.headers(),
-        notes=tuple(filter(None, (stands_in(names, one) for names, one in cutlass.items()))),
+        notes=tuple(maker.notes()),
     )
 
 
@@ -201,6 +201,18 @@ class _Maker:
         """Return all sets of headers that are not the project's, each once."""
         binding, others = self.binding, {one.version: one for one in self.cutlass.values()}
         return (binding.headers, *binding.more, *(others[key] for key in sorted(others)))
+
+    def notes(self) -> Iterator[str]:
+        """Yield where headers stand in for those that the manifest or the release names."""
+        yield from filter(None, (stands_in(names, one) for names, one in self.cutlass.items()))
+        for one in self.headers():
+            if one.read == "installed":
+                yield (
+                    f"the headers of {one.project} {one.version} are those of the installed "
+                    "package: its wheel could not be fetched"
+                )
+        if self.binding.kind == "classic" and self.cuda is not None and not self.binding.more:
+            yield "the headers of cuBLAS, cuSOLVER and cuSPARSE are those of the toolkit"
 
     def names(self) -> dict[str, str]:
         """Return what absolute directories are called, inner ones before outer ones.
