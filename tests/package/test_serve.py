@@ -168,6 +168,12 @@ def raw(server, method, path, body=b"", headers=None):
         ("GET", "/kernels/../etc/resolve/v1/passwd", 404, ""),
         ("GET", "/api/kernels/org/x/tree/..%2F..", 404, ""),
         ("GET", "/api/kernels/org/x/tree/main?cursor=two", 400, "the cursor 'two' is no number"),
+        (
+            "GET",
+            "/api/kernels/org/x/tree/main?cursor=" + "9" * 5000,
+            400,
+            "is no number; accepted: 1 to 18 digits",
+        ),
         ("POST", "/api/repos/create", 401, "needs a token that may write"),
         ("PUT", "/lfs/org/x/" + "0" * 64 + "/3/" + "0" * 64, 403, "no upload of this object"),
     ],
@@ -203,6 +209,7 @@ def test_a_commit_cannot_write_outside_its_repository(served, path):  # noqa: F8
     [
         ("/api/kernels/org/x/preupload/main", b'{"files": [{"path": "a"}]}'),
         ("/api/kernels/org/x/preupload/main", b'{"files": 3}'),
+        ("/api/kernels/org/x/preupload/main", b'{"files": [{"path": "a", "size": Infinity}]}'),
         ("/kernels/org/x.git/info/lfs/objects/batch", b'{"objects": [{"oid": 1, "size": "x"}]}'),
         ("/kernels/org/x.git/info/lfs/objects/batch", b'{"objects": [[]]}'),
     ],

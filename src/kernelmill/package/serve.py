@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from kernelmill.errors import KernelmillError, PackageError
-from kernelmill.package.serve_answers import Answer, Problem, Request, Service
+from kernelmill.package.serve_answers import Answer, Problem, Request, Service, whole_number
 from kernelmill.package.serve_routes import ROUTES
 
 if TYPE_CHECKING:
@@ -240,11 +240,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def _request(self, groups: dict[str, str], query: dict[str, str], most: int) -> Request:
         text = self.headers.get("Content-Length", "0")
-        length = int(text) if text.isdecimal() else -1
+        length = whole_number(text)
         if not 0 <= length <= most or self.headers.get("Transfer-Encoding"):
             raise Problem(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"a body of {text} bytes; accepted: up to {most:,}, with Content-Length",
+                f"a body of {text[:80]} bytes; accepted: up to {most:,}, with Content-Length",
             )
         return Request(
             groups=groups,

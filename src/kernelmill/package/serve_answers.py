@@ -22,9 +22,19 @@ if TYPE_CHECKING:
     from kernelmill.package.registry import Refs
     from kernelmill.package.registry_files import FilesRegistry
 
-__all__ = ["Answer", "Problem", "Readable", "Request", "Service", "json_answer"]
+__all__ = [
+    "MOST_DIGITS",
+    "Answer",
+    "Problem",
+    "Readable",
+    "Request",
+    "Service",
+    "json_answer",
+    "whole_number",
+]
 
 KEPT: Final = 256
+MOST_DIGITS: Final = 18
 _MOST_JSON: Final = 64 << 20
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}", re.ASCII)
 JSON: Final = {"Content-Type": "application/json"}
@@ -105,6 +115,11 @@ class Problem(Exception):  # noqa: N818 - an answer, which travels as an excepti
             headers["X-Error-Code"] = self.code
         body = json.dumps({"error": self.text}).encode()
         return Answer(self.status, headers, body, len(body))
+
+
+def whole_number(text: str) -> int:
+    """Return the number that a client wrote, -1 where it is none or has too many digits."""
+    return int(text) if text.isdecimal() and len(text) <= MOST_DIGITS else -1
 
 
 def json_answer(value: object, status: HTTPStatus = HTTPStatus.OK) -> Answer:

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from kernelmill.package import serve_writes
-from kernelmill.package.serve_answers import Answer, Problem, json_answer
+from kernelmill.package.serve_answers import (
+    MOST_DIGITS,
+    Answer,
+    Problem,
+    json_answer,
+    whole_number,
+)
 from kernelmill.package.wanted import check_repo_id
 
 if TYPE_CHECKING:
@@ -95,9 +101,10 @@ def tree(service: Service, request: Request) -> Answer:
     if path and not rows:
         raise Problem(HTTPStatus.NOT_FOUND, f"{path} does not exist", "EntryNotFound")
     cursor = request.query.get("cursor", "0")
-    if not cursor.isdecimal():
-        raise Problem(HTTPStatus.BAD_REQUEST, f"the cursor {cursor[:80]!r} is no number")
-    begin = int(cursor)
+    begin = whole_number(cursor)
+    if begin < 0:
+        text = f"the cursor {cursor[:80]!r} is no number; accepted: 1 to {MOST_DIGITS} digits"
+        raise Problem(HTTPStatus.BAD_REQUEST, text)
     answer = json_answer(rows[begin : begin + PAGE])
     if begin + PAGE < len(rows):
         tail = f"/{quote(path)}" if path else ""
@@ -165,9 +172,10 @@ def _range(header: str, size: int) -> tuple[int, int]:
     if not header:
         return 0, size
     first, dash, last = header.removeprefix("bytes=").partition("-")
-    if not dash or not first.isdecimal() or not (last.isdecimal() or not last):
+    begin, until = whole_number(first), whole_number(last) if last else size - 1
+    if not dash or begin < 0 or (last and until < 0):
         return 0, size  # as RFC 9110 says of what cannot be read
-    begin, end = int(first), min(int(last) + 1 if last else size, size)
+    end = min(until + 1, size)
     if begin >= size or begin >= end:
         raise Problem(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, f"the file has {size} bytes")
     return begin, end

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import json
 import secrets
@@ -110,7 +109,7 @@ def _asked_rows(request: Request, key: str, name: str) -> list[tuple[str, int]]:
     """Return what names each file of a request, and its size."""
     try:
         return [(str(row[name]), int(row["size"])) for row in request.json().get(key, [])]
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         text = f"`{key}` cannot be used; accepted: a list of objects with {name} and size: {error}"
         raise Problem(HTTPStatus.BAD_REQUEST, text) from error
 
@@ -175,7 +174,7 @@ class _Asked:
             row = json.loads(line)
             work = _LINES[row["key"]]
             work(self, row["value"])
-        except (KeyError, TypeError, ValueError, binascii.Error) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             text = f"a line of the commit cannot be used: {error}"
             raise Problem(HTTPStatus.BAD_REQUEST, text) from error
 
