@@ -44,9 +44,9 @@ _KERNEL_FLAGS: Final = (
     "-Wno-attributes",
     "-Wl,-z,undefs",
 )
-# Plain forms are loops over arrays that may overlap, so what is tested before a loop is worth it.
 # A frame that is larger than the page that guards a stack touches it, instead of the stack below.
 _STACK_FLAGS: Final = ("-fstack-clash-protection",)
+# Plain forms are loops over arrays that may overlap, so what is tested before a loop is worth it.
 _VECTOR_FLAGS: Final = ("-fvect-cost-model=dynamic",)
 # A line of the compiler about an entry of `_entries`.
 _ENTRY_LINE: Final = re.compile(r"^kernels:(\d+):\d+: error", re.MULTILINE)

@@ -1,5 +1,5 @@
 // host_api.hpp - the part of CUDA's runtime API that programs need on a machine of one emulated device: launches, devices,
-// streams, events. Everything is done at once, so a stream is a number and an event a time. Memory is in host_memory.hpp.
+// streams, events. Everything is done at once, so a stream is an address and an event a time. Memory is in host_memory.hpp.
 #pragma once
 #include <stdio.h>
 #include <time.h>
