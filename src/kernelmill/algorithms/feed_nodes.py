@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from kernelmill.dtypes import Type
     from kernelmill.runtime.backend import Target
 
-__all__ = ["Ground", "Leaf", "Position", "Spot", "StepOf", "Strand", "struct_of"]
+__all__ = ["Ground", "Leaf", "Position", "Spot", "StepOf", "Strand", "placeholder", "struct_of"]
 
 Form: TypeAlias = Literal["index", "address", "placed"]
 
@@ -134,6 +134,11 @@ class Ground:
         made = next((a.view for a in self.arguments.values() if a.view.place is not None), None)
         made = made or next((a.view for a in self.arguments.values()), None)
         return Leaf("index", _index_view(made, self.length), int64, None, "index")
+
+
+def placeholder(name: str, length: int, given: Sequence[Argument]) -> Leaf:
+    """Return an operand without memory, beside others, that stands for so many elements."""
+    return replace(Ground(dict(enumerate(given)), "host", length).index(), name=name)
 
 
 def _index_view(like: View | None, length: int) -> View:

@@ -19,7 +19,7 @@ from kernelmill.algorithms.arguments import (
 )
 from kernelmill.algorithms.bins import records
 from kernelmill.algorithms.determinism import check_bits
-from kernelmill.algorithms.feed_nodes import Ground
+from kernelmill.algorithms.feed_nodes import placeholder
 from kernelmill.algorithms.feeds import (
     Feed,
     feeds_functions,
@@ -99,7 +99,7 @@ def _prepare_iterators(
     if computes:
         feeds = read_feeds(call.inputs, _names(request, len(inputs)), "histogram")
         read, backend, rules = _Read.fed(feeds.read, request), feeds.backend, feeds.rules
-        given = feeds.arguments or [_placeholder("x", feeds.length or 0, [])]
+        given = feeds.arguments or [placeholder("x", feeds.length or 0, [])]
     else:
         given = _arguments(call.inputs, request)
         read = _Read.of(given, request)
@@ -137,16 +137,11 @@ def _sinks(
             _check_counts(sink.arguments[-1], total)
         plain = sink.is_plain
         outputs.append(
-            sink.arguments[0] if plain else _placeholder("out", bins.count, reads.arguments)
+            sink.arguments[0] if plain else placeholder("out", bins.count, reads.arguments)
         )
         sinks.append(sink)
         results.append(result)
     return tuple(sinks), tuple(outputs), results[0] if len(results) == 1 else tuple(results)
-
-
-def _placeholder(name: str, length: int, given: Sequence[Argument]) -> Argument:
-    """Return an operand without memory that stands where something is computed."""
-    return replace(Ground(dict(enumerate(given)), "host", length).index(), name=name)
 
 
 def _names(request: Request, count: int) -> tuple[str, ...]:
@@ -203,7 +198,7 @@ class _Read:
                 )
         _check([(f.name, f.type, (f.length or 0,)) for f in computed], channels)
         arrays = [a for f in feeds for a in f.arguments]
-        places = [_placeholder(f.name, f.length or 0, arrays) for f in computed]
+        places = [placeholder(f.name, f.length or 0, arrays) for f in computed]
         types = [f.type for f in (computed[0], *computed[channels:])]
         edges = tuple(f.arguments[0] for f in rest)
         values = tuple(places[:channels])

@@ -17,7 +17,7 @@ from kernelmill.algorithms.arguments import (
 )
 from kernelmill.algorithms.costs import Cost, count_flops
 from kernelmill.algorithms.determinism import check_bits, check_determinism
-from kernelmill.algorithms.feed_nodes import Ground, Leaf
+from kernelmill.algorithms.feed_nodes import Leaf, placeholder
 from kernelmill.algorithms.feeds import (
     Feed,
     feeds_functions,
@@ -148,7 +148,7 @@ def prepare_scan_by_key(request: KeyRequest, inputs: tuple[Any, ...], out: Any) 
         outputs: tuple[Argument, ...]
         if is_iterator(call.out):
             sinks, result = write_feeds(call.out, (fold.out,), taken, length=taken.length)
-            outputs = (_room("out", taken.length, given),)
+            outputs = (placeholder("out", taken.length, given),)
         else:
             stored = stored_of(fold, given, call.out)
             shape = (taken.length,)
@@ -157,11 +157,6 @@ def prepare_scan_by_key(request: KeyRequest, inputs: tuple[Any, ...], out: Any) 
         buffers = Buffers(outputs, (result,), sinks)
         bound = replace(_bind(_Work(request, fold, seed, taken, buffers, None)), result=result)
     return replace(bound, finish=call.back) if call.returns else bound
-
-
-def _room(name: str, count: int, given: Sequence[Argument]) -> Leaf:
-    """Return an operand without memory that says how many values go somewhere."""
-    return replace(Ground(dict(enumerate(given)), "host", count).index(), name=name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,7 +365,7 @@ def _buffers(request: KeyRequest, fold: Fold, taken: Taken, out: Any) -> Buffers
     if not any(sinks):
         return Buffers(tuple(outputs), out)
     rooms = [
-        o if s is None or isinstance(o, Leaf) else _room(o.name, o.view.shape[0], given)
+        o if s is None or isinstance(o, Leaf) else placeholder(o.name, o.view.shape[0], given)
         for o, s in zip(outputs, sinks, strict=True)
     ]
     return _apart(Buffers(tuple(rooms), out, tuple(sinks)))
@@ -380,7 +375,7 @@ def _output(name: str, part: Any, length: int, given: Sequence[Argument]) -> Arg
     """Return an output as an argument; an iterator as a leaf that says how many it takes."""
     if is_iterator(part):
         found = length_of(part)
-        return _room(name, length if found is None else found, given)
+        return placeholder(name, length if found is None else found, given)
     return replace(given_outputs((part,), given)[0], name=name)
 
 

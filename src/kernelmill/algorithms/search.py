@@ -14,7 +14,7 @@ from kernelmill import events
 from kernelmill.algorithms import layout as layouts
 from kernelmill.algorithms.arguments import Argument, arguments_of, backend_of, outputs_of, rules_of
 from kernelmill.algorithms.costs import count_flops
-from kernelmill.algorithms.feed_nodes import Ground
+from kernelmill.algorithms.feed_nodes import Ground, placeholder
 from kernelmill.algorithms.feeds import (
     Feed,
     feeds_functions,
@@ -195,7 +195,7 @@ def _prepare_computed(request: _Request, inputs: tuple[Any, ...], out: Any) -> B
     source = source.apart_from((written,))
     if is_iterator(call.inputs[0]):
         sorted_ = sorted_.apart_from((written,))
-        data: Argument = Ground(dict(enumerate(given)), "host", sorted_.length or 0).index()
+        data: Argument = placeholder("data", sorted_.length or 0, given)
         fed = _Fed(source, sorted_)
     else:
         data = sorted_.arguments[0].apart_from([places], elementwise=False)

@@ -14,7 +14,7 @@ import numpy as np
 from kernelmill.algorithms.arguments import Argument, argument, backend_of, outputs_of, rules_of
 from kernelmill.algorithms.costs import Cost, count_flops
 from kernelmill.algorithms.determinism import check_bits
-from kernelmill.algorithms.feed_nodes import Ground
+from kernelmill.algorithms.feed_nodes import placeholder
 from kernelmill.algorithms.feeds import (
     feeds_functions,
     feeds_scope,
@@ -103,9 +103,7 @@ def _prepare_iterators(
     source = feeds.read[0]
     if source.length is None:
         raise ArgumentError("`x` has no end", hint="give the iterator a length")
-    elements = replace(
-        Ground(dict(enumerate(feeds.arguments)), "host", source.length).index(), name="x"
-    )
+    elements = placeholder("x", source.length, feeds.arguments)
     offsets = [feed.arguments[0] for feed in feeds.read[1:]]
     given = _checked([elements, *offsets])
     fold = _fold(request, source.type, feeds.rules)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kernelmill.algorithms.arguments import given_outputs, outputs_of
-from kernelmill.algorithms.feed_nodes import Ground, Leaf
+from kernelmill.algorithms.feed_nodes import Leaf, placeholder
 from kernelmill.algorithms.feeds import Reads, feeds_scope, write_feeds
 from kernelmill.algorithms.iterators import is_iterator, length_of
 from kernelmill.algorithms.select_results import Buffers
@@ -86,7 +86,7 @@ def _arguments(out: tuple[Any, ...], given: Sequence[Argument], length: int) -> 
     """
     if any(map(is_iterator, out)):
         found = [
-            _room(f"out[{i}]", length if (n := length_of(part)) is None else n, given)
+            placeholder(f"out[{i}]", length if (n := length_of(part)) is None else n, given)
             if is_iterator(part)
             else replace(given_outputs((part,), given)[0], name=f"out[{i}]")
             for i, part in enumerate(out)
@@ -130,7 +130,9 @@ def _handed(
     if not any(s is not None for s in sinks):
         return Buffers(outputs, out)
     rooms = tuple(
-        o if s is None or isinstance(o, Leaf) else _room(o.name, o.view.shape[0], taken.arguments)
+        o
+        if s is None or isinstance(o, Leaf)
+        else placeholder(o.name, o.view.shape[0], taken.arguments)
         for o, s in zip(outputs, sinks, strict=True)
     )
     return Buffers(rooms, out, tuple(sinks))
@@ -138,11 +140,6 @@ def _handed(
 
 def _is_plain(output: Argument) -> bool:
     return not isinstance(output, Leaf) and output.view.is_c_contiguous
-
-
-def _room(name: str, count: int, given: Sequence[Argument]) -> Leaf:
-    """Return an operand without memory that says how many values go somewhere."""
-    return replace(Ground(dict(enumerate(given)), "host", count).index(), name=name)
 
 
 def sinks_of(request: Request, buffers: Buffers, scope: Scope, inputs: int) -> dict[int, Sinks]:
