@@ -1,6 +1,6 @@
 """The table of numbers that tune templates: one frozen row for each kind of work on each chip.
 
-Rows are chosen by family, class of chip, bytes of a value and class of operator, by `policy_of`.
+Rows are chosen by family, class of chip, bytes of a value and class of operator.
 What the numbers mean is in the templates; those that decide about the order of combination stand
 here too, and are marked: they are part of `docs/reference/reduction-tree.md` and never tuned.
 """
