@@ -50,7 +50,7 @@ def test_rows_have_their_own_first_ones(place: str) -> None:
     out = np.zeros((7, many, 1)), np.zeros((7, many, 1), np.int64)
     assert km.batched_topk(x, 1, largest=False, out=out) is out
     assert np.array_equal(out[1][..., 0], x.argmin(-1))
-    wide = random.normal(size=(3, 40_000)).astype("f4")
+    wide = random.normal(size=(3, 40_000 if place == "emulator" else 100_000)).astype("f4")
     assert np.array_equal(km.batched_topk(wide, 5)[1], np.argsort(-wide, kind="stable")[:, :5])
 
 
