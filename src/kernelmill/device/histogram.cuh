@@ -4,7 +4,8 @@
 //   Run::shared_counts(call) | Run::global_counts(call) | Run::ordered_sums(call)
 //
 // Operands: one input a channel, the weights where there are any, the edges of each channel where Place takes any, then the
-// counts of each channel.  Where `Fed` computes values and weights, or takes counts, there are its operands behind them.  `tickets` are a counter, one unused, and a sum of 8 bytes for each bin: 0 before a launch and after.
+// counts of each channel.  Where `Fed` computes values and weights, or takes counts, there are its operands behind them.
+// `tickets` are a counter, one unused, and a sum of 8 bytes for each bin: 0 before a launch and after.
 // Whole numbers are added in any order.  Other weights are added in one that elements and grid decide: each warp has a table
 // of its own, in which lanes of one bin combine first; tables and blocks join by their numbers.
 #pragma once

@@ -1,8 +1,9 @@
-// search.cuh - where values belong in sorted data.  A block has some elements of the data at even distances in its shared memory
-// and looks there first.  A thread searches for several values side by side, and looks at several elements of what is left at a
+// search.cuh - where values belong in sorted data.  A block has some elements of the data at even distances in its shared
+// memory and looks there first.  A thread searches for several values side by side, and looks at several elements of what is left at a
 // time, so that it waits once for all of them.  What comes before what, says the comparator.
 //
-//   typedef km::search<Op, Data, Value, upper, Captured, Access, Beside, Ways, Pivots, Operands, Source, Sorted> Run;  Run::each(call)
+//   typedef km::search<Op, Data, Value, upper, Captured, Access, Beside, Ways, Pivots, Operands, Source, Sorted> Run;
+//   Run::each(call)
 //
 // Operands: the data, in one dimension, the values, the places.  The shape is that of the values, `length` that of the data.
 // Where there is a `Source`, values come from the functor that it makes, and data from that of `Sorted`.

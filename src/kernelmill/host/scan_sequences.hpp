@@ -50,7 +50,7 @@ static inline void wait_for_turn(const i64* done, i64 number) {
   }
 }
 
-// Where the elements of a sequence from number `first` on lie, if they adjoin, and how many bytes n of them have.
+// Where the elements of a sequence from number `first` on lie, if they adjoin; else 0.
 template <class Feed> KM_INL const char* lines_of(const Feed& from, i64 first) {
   if constexpr (Feed::plain) return from.data + first * (i64)sizeof(typename Feed::type);
   else return nullptr;

@@ -6,7 +6,7 @@
 // Operands: the data, in one dimension, the values, the places.  The shape is that of the values; flags
 // hold the length of the data, times 2.  Where there is a `Source`, values come from the functor that it makes, and
 // data from that of `Sorted`.
-//  Whatever the order of the data, no place outside is read.
+// Whatever the order of the data, no place outside is read.
 #pragma once
 #include "numbered.hpp"
 

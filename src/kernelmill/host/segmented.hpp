@@ -5,7 +5,8 @@
 //   ... ::scan<exclusive>(call, map, fold, empty)
 //
 // Operands: the elements, the offsets (begins, and ends where they are apart), the results, which `To`
-// takes; elements that are computed are numbers, of which the map makes them.  The shape is that of the segments, flags hold the number of elements, times 2.  Offsets are clamped to it.
+// takes; elements that are computed are numbers, of which the map makes them.  The shape is that of the
+// segments, flags hold the number of elements, times 2.  Offsets are clamped to it.
 // Workspace: an accumulator for each chunk of the elements, and one more.
 #pragma once
 #include "reduce.hpp"
