@@ -17,7 +17,7 @@ from sorted_order import order
 # Blocks of 128 threads that hold 512 elements; rows of 600 are read by one alone.
 SMALL = TopkPolicy(128, 512, 100, alone=600, blocks=2, sample=8)
 # Blocks of 1024 elements; segments of 5000 are sorted as arrays.
-ROWS = SegmentedRows((RadixTile(8, 8, 1 << 62, 8, 4),), long=5000)
+ROWS = SegmentedRows(RadixTile(8, 8, 1 << 62, 8, 4), long=5000)
 LENGTHS = (0, 1, 2, 8, 9, 32, 33, 0, 100, 512, 513, 1024, 1025, 2500, 1, 5, 31, 64)
 
 

@@ -309,10 +309,8 @@ def _prepare(request: _Request, inputs: tuple[Any, ...], out: Any) -> Bound:
         compare = specialize(own_order([type_], ["a"]), (type_, type_))
     order = MergeOrder(type_, compare, request.descending, chip_of(backend.arch))
     tile = fitting_tile("merge", order, shape[0], backend, pays=len(pairs) > 1)
-    bound = replace(ArrayMerge(pairs, outputs, order, tile, backend).bind(), result=result)
-    if call.returns:
-        return replace(bound, finish=partial(returned, bound.finish, call))
-    return bound
+    bound = ArrayMerge(pairs, outputs, order, tile, backend).bind()
+    return returned(replace(bound, result=result), call)
 
 
 def _names(count: int) -> list[str]:

@@ -20,7 +20,8 @@ from kernelmill.algorithms.merges_source import (
 )
 from kernelmill.algorithms.plan import Built, build
 from kernelmill.algorithms.policy_merges import SPLIT_THREADS, split_blocks
-from kernelmill.algorithms.sort_cuda import absent, bound_steps, copied, taken
+from kernelmill.algorithms.series import bound_steps
+from kernelmill.algorithms.sort_cuda import absent, copied, taken
 from kernelmill.algorithms.sort_cuda_passes import (
     NARROW,
     PLACES,

@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 from kernelmill.algorithms.merges_sort import MergeCall, fitting_tile, order_of
 from kernelmill.algorithms.merges_source import pack_source, unpack_source
-from kernelmill.algorithms.sort_cuda import bound_steps, copied, taken
-from kernelmill.algorithms.sort_cuda_passes import Arrays, new
+from kernelmill.algorithms.series import bound_steps
+from kernelmill.algorithms.sort_cuda_passes import Arrays
 from kernelmill.runtime.backend import Grid
 
 if TYPE_CHECKING:
     from kernelmill.algorithms.arguments import Argument
     from kernelmill.algorithms.plan import Bound
     from kernelmill.algorithms.sort_host import HostSort
-    from kernelmill.runtime.memory import View
 
 __all__ = ["bind_merge_segments"]
 
@@ -54,32 +53,19 @@ class _SegmentsCall(MergeCall):
         keys = self.input(work.keys, unit, in_place=True)  # gone before anything is written
         payload = self.payload(keys, nbytes, in_place=False)
         to = self.output(work.outputs[0], unit)
-        given, packed, sorted_ = self._offsets(), self.items(), self.items()
+        given, packed, sorted_ = self.line(self.offsets), self.items(), self.items()
         pack = self.built(
             ("pack segments", given.dtype),
             partial(pack_source, self.order, given.dtype, _THREADS),
         )
         self.steps.append(self.launch(pack, (keys, given, packed), self._grid(given.size)))
-        wide = payload.nbytes > 0 and payload.written.dtype.itemsize > payload.nbytes
         arrays = Arrays(packed, payload.read, sorted_, payload.written)
-        self.merge(arrays, self.passes, nbytes, wide=wide)
+        self.merge(arrays, self.passes, nbytes, wide=payload.wide)
         unpack = self.built(("unpack segments",), partial(unpack_source, self.order, _THREADS))
         self.steps.append(self.launch(unpack, (sorted_, to), self._grid(0)))
-        for values, output in payload.taken:
-            self.steps.append(taken(values, payload.written, output, work.shape, work.backend))
-        self.steps += self.later
+        self.steps += [*self.takes(payload), *self.later]
 
     def _grid(self, count: int) -> Grid:
         most = self.work.backend.multiprocessors * _BESIDE
         blocks = min(most, max(1, -(-self.work.length // _THREADS)))
         return Grid(blocks, _THREADS, (count, 0, 0, 0, 0))
-
-    def _offsets(self) -> View:
-        """Return the offsets without gaps."""
-        view = self.offsets.view
-        if view.is_c_contiguous and view.ptr % view.dtype.alignment == 0:
-            return view
-        size = view.dtype.itemsize
-        made = replace(new(view, view.nbytes), shape=view.shape, strides=(size,), dtype=view.dtype)
-        self.steps.append(copied("offsets", view, made))
-        return made

@@ -24,7 +24,8 @@ from kernelmill.algorithms.orders import own_order
 from kernelmill.algorithms.plan import Bound, Built, build
 from kernelmill.algorithms.policy import chip_of
 from kernelmill.algorithms.policy_merges import SPLIT_THREADS, merge_tile, split_blocks
-from kernelmill.algorithms.sort_cuda import Call, absent, bound_steps, taken
+from kernelmill.algorithms.series import bound_steps
+from kernelmill.algorithms.sort_cuda import Call, absent
 from kernelmill.algorithms.sort_cuda_passes import Arrays, as_rows, flags_of, new, number, step
 from kernelmill.compiler.op import specialize
 from kernelmill.errors import NotImplementedHere
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from kernelmill.runtime.backend import Backend, KernelSource
     from kernelmill.runtime.memory import View
 
-__all__ = ["MergeCall", "bind_merge_sort", "fitting_tile", "order_of", "tile_of"]
+__all__ = ["MergeCall", "bind_merge_sort", "fitting_tile", "order_of"]
 
 
 def bind_merge_sort(work: HostSort) -> Bound:
@@ -49,8 +50,8 @@ def bind_merge_sort(work: HostSort) -> Bound:
     NotImplementedHere
         Elements have more bytes than a tile holds.
     """
-    order = order_of(work)
-    tile = tile_of(order, work)
+    order, name = order_of(work), work.request.name
+    tile = fitting_tile(name, order, work.length, work.backend, pays=name != "sort")
     call = MergeCall(work, order.chip, order=order, tile=tile)
     call.bind()
     return bound_steps(call.steps)
@@ -62,13 +63,6 @@ def order_of(work: HostSort) -> MergeOrder:
     if compare is None:
         compare = specialize(own_order([work.type], [work.keys.name]), (work.type, work.type))
     return MergeOrder(work.type, compare, work.request.descending, chip_of(work.backend.arch))
-
-
-def tile_of(order: MergeOrder, work: HostSort) -> MergeTile:
-    """Return the tile of a sort; raises NotImplementedHere where none holds its elements."""
-    return fitting_tile(
-        work.request.name, order, work.length, work.backend, pays=work.request.name != "sort"
-    )
 
 
 def fitting_tile(
@@ -114,11 +108,8 @@ class MergeCall(Call):
         if work.wants_keys:
             to = self.output(work.outputs[0], unit)
         arrays = Arrays(keys, payload.read, to, payload.written)
-        wide = payload.nbytes > 0 and payload.written.dtype.itemsize > payload.nbytes
-        self.merge(arrays, passes, nbytes, wide=wide)
-        for given, output in payload.taken:
-            self.steps.append(taken(given, payload.written, output, work.shape, work.backend))
-        self.steps += self.later
+        self.merge(arrays, passes, nbytes, wide=payload.wide)
+        self.steps += [*self.takes(payload), *self.later]
 
     @property
     def passes(self) -> int:

@@ -167,21 +167,17 @@ def radix_count(chip: Chip, passes: int, length: int) -> tuple[int, int]:
 class SegmentedRows:
     """How segments are sorted by digits: see `device/segmented_sort.cuh`.
 
-    Those that a warp does not sort are sorted by a block of `rows`, the first that fits; those of
-    `long` elements and more, as arrays.
+    Those that a warp does not sort are sorted by a block that holds a tile; those of `long`
+    elements and more, as arrays.
     """
 
-    rows: tuple[RadixTile, ...]
+    tile: RadixTile
     long: int = 1 << 19
-
-    def tile(self, keys: int, payload: int) -> RadixTile:
-        """Return the tile of a block for keys and payloads of so many bytes."""
-        return next(t for t in self.rows if _serves(t, keys, payload, 0))
 
 
 _SEGMENTED_ROWS: Final[dict[Chip, SegmentedRows]] = {
-    "bulk": SegmentedRows((RadixTile(4, 8, _ANY, 16, 8), RadixTile(8, 8, _ANY, 16, 8))),
-    "plain": SegmentedRows((RadixTile(8, 8, _ANY, 16, 4),)),
+    "bulk": SegmentedRows(RadixTile(8, 8, _ANY, 16, 8)),
+    "plain": SegmentedRows(RadixTile(8, 8, _ANY, 16, 4)),
 }
 
 

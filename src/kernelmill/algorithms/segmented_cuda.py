@@ -14,7 +14,8 @@ import numpy as np
 from kernelmill.algorithms.plan import Bound, execute
 from kernelmill.algorithms.policy import chip_of
 from kernelmill.algorithms.policy_radix import segmented_rows
-from kernelmill.algorithms.sort_cuda import Call, absent, bound_steps, copied, taken
+from kernelmill.algorithms.series import bound_steps
+from kernelmill.algorithms.sort_cuda import Call, absent, taken, whole_order
 from kernelmill.algorithms.sort_cuda_passes import (
     Arrays,
     Way,
@@ -28,7 +29,6 @@ from kernelmill.algorithms.sort_cuda_passes import (
 from kernelmill.algorithms.sort_cuda_source import (
     SEGMENTS_LISTED,
     SEGMENTS_WARPS,
-    RadixOrder,
     rows_room,
     segments_source,
     warps_room,
@@ -40,23 +40,17 @@ from kernelmill.runtime.memory import array_of
 if TYPE_CHECKING:
     from kernelmill.algorithms.arguments import Argument
     from kernelmill.algorithms.sort_cuda import Payload
+    from kernelmill.algorithms.sort_cuda_source import RadixOrder
     from kernelmill.algorithms.sort_host import HostSort
     from kernelmill.runtime.memory import View
 
-__all__ = ["bind_radix_segments", "has_digits"]
+__all__ = ["bind_radix_segments"]
 
-_LARGEST_KEY: Final = 8
-_BITS: Final = 8
 # As device/segmented_sort.cuh has them.
 _HEAD: Final = 64
 _LONG: Final = 16
 _KINDS: Final = 5
 _COUNT: Final = 4
-
-
-def has_digits(work: HostSort) -> bool:
-    """Return whether segments are sorted by their digits."""
-    return not work.merges and work.type.itemsize <= _LARGEST_KEY
 
 
 def bind_radix_segments(work: HostSort, offsets: Argument) -> Bound:
@@ -65,9 +59,8 @@ def bind_radix_segments(work: HostSort, offsets: Argument) -> Bound:
     Segments as long as a whole array are, are sorted as arrays: then the host waits to be told
     where they lie.
     """
-    assert isinstance(work.type, DType), "other types have no order of their own"
-    order = RadixOrder(work.type, 0, _BITS * work.type.itemsize, work.request.descending)
-    call = _Segments(work, chip_of(work.backend.arch), order=order, offsets=offsets)
+    chip = chip_of(work.backend.arch)
+    call = _Segments(work, chip, order=whole_order(work), offsets=offsets)
     return call.bind()
 
 
@@ -86,12 +79,9 @@ class _Segments(Call):
         payload = self.payload(keys, nbytes, in_place=False)
         to = self.output(work.outputs[0], work.type.itemsize)
         arrays = Arrays(keys, payload.read, to, payload.written)
-        wide = payload.nbytes > 0 and payload.written.dtype.itemsize > payload.nbytes
-        lists = self._launches(arrays, nbytes, flags_of(arrays, first=True, last=True, wide=wide))
-        takes = [
-            taken(values, payload.written, output, work.shape, work.backend)
-            for values, output in payload.taken
-        ]
+        flags = flags_of(arrays, first=True, last=True, wide=payload.wide)
+        lists = self._launches(arrays, nbytes, flags)
+        takes = self.takes(payload)
         if work.length < segmented_rows(self.chip).long:
             self.steps += [*takes, *self.later]
             return bound_steps(self.steps)
@@ -113,8 +103,8 @@ class _Segments(Call):
             if payload:
                 made = new(arrays.keys, work.length * payload)
                 between_payload = as_rows(made, work.shape, number(payload))
-        views = (*arrays.views, self._offsets(), lists, between, between_payload)
-        tile = policy.tile(size, payload)
+        views = (*arrays.views, self.line(self.offsets), lists, between, between_payload)
+        tile = policy.tile
         room = rows_room(tile, size, payload)
         parts = (
             ("listed", Grid(1, SEGMENTS_LISTED, (segments, 0, flags))),
@@ -137,16 +127,6 @@ class _Segments(Call):
             )
             self.steps.append(step(built, (work.length,), views, grid))
         return lists
-
-    def _offsets(self) -> View:
-        """Return the offsets without gaps."""
-        view = self.offsets.view
-        if view.is_c_contiguous and view.ptr % view.dtype.alignment == 0:
-            return view
-        size = view.dtype.itemsize
-        made = replace(new(view, view.nbytes), shape=view.shape, strides=(size,), dtype=view.dtype)
-        self.steps.append(copied("offsets", view, made))
-        return made
 
 
 # ----------------------------------------------------------------------------- long segments

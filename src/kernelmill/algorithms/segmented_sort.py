@@ -23,7 +23,7 @@ from kernelmill.algorithms.costs import Cost
 from kernelmill.algorithms.merges_segments import bind_merge_segments
 from kernelmill.algorithms.moves import moved
 from kernelmill.algorithms.plan import Bound, Plan, build, execute
-from kernelmill.algorithms.segmented_cuda import bind_radix_segments, has_digits
+from kernelmill.algorithms.segmented_cuda import bind_radix_segments
 from kernelmill.algorithms.series import run_series
 from kernelmill.algorithms.sort_call import (
     SortRequest,
@@ -32,6 +32,7 @@ from kernelmill.algorithms.sort_call import (
     element_of,
     returned,
 )
+from kernelmill.algorithms.sort_cuda import has_digits
 from kernelmill.algorithms.sort_host import (
     HostSort,
     apart,
@@ -151,10 +152,7 @@ def _prepare(request: _Request, inputs: tuple[Any, ...], out: Any) -> Bound:
         asked = SortRequest(name, request.comparator, request.descending)
         work = HostSort(asked, x, tuple(values), tuple(outputs), 0, compare, backend)
         bind = bind_radix_segments if has_digits(work) else bind_merge_segments
-        bound = replace(bind(work, offsets), result=result)
-        if call.returns:
-            return replace(bound, finish=partial(returned, bound.finish, call))
-        return bound
+        return returned(replace(bind(work, offsets), result=result), call)
     less = less_of(type_, compare, descending=request.descending)
     bound = _Work(x, offsets, tuple(values), tuple(outputs), less, backend).bind()
     return replace(bound, result=result)

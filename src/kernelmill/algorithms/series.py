@@ -188,9 +188,9 @@ class SeriesPlan(Plan):
         """Prepare calls of arrays like these, which `bound` was made for."""
         super().__init__(bound, prepare, fixed=None)
         self._series: _Series | None = None
-        self._kernels = [b.built for b in _steps_of(bound) or (bound,)]
-        results = bound.result if type(bound.result) is tuple else (bound.result,)
         steps = _steps_of(bound)
+        self._kernels = [b.built for b in steps or (bound,)]
+        results = bound.result if type(bound.result) is tuple else (bound.result,)
         if steps is not None and np.ndarray not in map(type, (*inputs, *results)):
             from kernelmill.runtime.cuda.arrays import view_of  # noqa: PLC0415 - only there
 

@@ -14,7 +14,7 @@ from kernelmill.algorithms.arguments import arguments_of, backend_of, moved_outp
 from kernelmill.algorithms.merges_sort import bind_merge_sort
 from kernelmill.algorithms.moves import moved
 from kernelmill.algorithms.orders import check_comparator
-from kernelmill.algorithms.sort_cuda import bind_cuda_sort
+from kernelmill.algorithms.sort_cuda import bind_cuda_sort, has_digits
 from kernelmill.algorithms.sort_host import HostSort, bind_sort
 from kernelmill.compiler.op import as_op, specialize
 from kernelmill.dtypes import DType, StructType, int64, promotion
@@ -42,8 +42,6 @@ __all__ = [
 
 Algorithm: TypeAlias = Literal["auto", "radix", "merge"]
 _LARGEST_VALUE: Final = 64
-# Bytes of elements that a device sorts by their digits.
-_LARGEST_DIGITS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,20 +167,22 @@ def prepare_sort(request: SortRequest, inputs: tuple[Any, ...], out: Any) -> Bou
     wanted = (int64,) if request.name == "argsort" else tuple(element_of(a) for a in given)
     outputs, result = moved_outputs(call.out, wanted, keys.view.shape, given)
     work = HostSort(request, keys, tuple(values), tuple(outputs), axis, compare, backend)
-    bound = replace(_binder(work)(work), result=result)
-    if call.returns:
-        return replace(bound, finish=partial(returned, bound.finish, call))
-    return bound
+    return returned(replace(_binder(work)(work), result=result), call)
 
 
 def _binder(work: HostSort) -> Callable[[HostSort], Bound]:
     """Return what binds a sort: on the processor, by comparison, or by digits."""
     if work.backend.target == "host":
         return bind_sort
-    compares = work.merges or work.type.itemsize > _LARGEST_DIGITS
-    return bind_merge_sort if compares else bind_cuda_sort
+    return bind_cuda_sort if has_digits(work) else bind_merge_sort
 
 
-def returned(finish: Callable[[Any], Any] | None, call: Moved, result: Any) -> Any:
-    """Return results to the host, when all that follows the first launch is done."""
+def returned(bound: Bound, call: Moved) -> Bound:
+    """Return a call whose results go to the host when all its launches are done, if they do."""
+    if not call.returns:
+        return bound
+    return replace(bound, finish=partial(_returned, bound.finish, call))
+
+
+def _returned(finish: Callable[[Any], Any] | None, call: Moved, result: Any) -> Any:
     return call.back(finish(result) if finish else result)

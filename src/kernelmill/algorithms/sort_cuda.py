@@ -41,7 +41,6 @@ from kernelmill.algorithms.sort_cuda_source import (
 from kernelmill.algorithms.transform import bind_operands
 from kernelmill.compiler.op import as_op, specialize
 from kernelmill.dtypes import DType, int64, uint8
-from kernelmill.errors import NotImplementedHere
 from kernelmill.runtime.backend import Grid
 from kernelmill.runtime.memory import may_overlap
 
@@ -53,7 +52,16 @@ if TYPE_CHECKING:
     from kernelmill.runtime.backend import Backend
     from kernelmill.runtime.memory import View
 
-__all__ = ["Call", "absent", "bind_cuda_sort", "bound_steps", "copied", "taken"]
+__all__ = [
+    "Call",
+    "Payload",
+    "absent",
+    "bind_cuda_sort",
+    "copied",
+    "has_digits",
+    "taken",
+    "whole_order",
+]
 
 # Payloads that are carried along; others are taken by their places afterwards.
 _CARRIED: Final = (4, 8)
@@ -63,38 +71,25 @@ _BYTE_BITS: Final = 8
 
 
 def bind_cuda_sort(work: HostSort) -> Bound:
-    """Bind a sort on a device to its launches: the first one, and what follows it.
-
-    Raises
-    ------
-    NotImplementedHere
-        There is a comparator, or keys have more than 8 bytes.
-    """
-    _check(work)
-    type_ = work.type
-    assert isinstance(type_, DType), "other types have no order of their own"
-    low, high = work.request.bits or (0, _BYTE_BITS * type_.itemsize)
-    low, high = (low, high) if low < high else (0, 0)
-    order = RadixOrder(type_, low, high, work.request.descending)
+    """Bind a sort by digits on a device to its launches: the first one, and what follows it."""
+    order = whole_order(work)
+    if work.request.bits is not None:
+        low, high = work.request.bits
+        order = replace(order, first=low, end=high) if low < high else replace(order, end=0)
     call = _RadixCall(work, chip_of(work.backend.arch), order=order)
     call.bind()
     return bound_steps(call.steps)
 
 
-def _check(work: HostSort) -> None:
-    reason = ""
-    if work.compare is not None:
-        reason = "a comparator"
-    elif work.request.algorithm == "merge":
-        reason = "algorithm='merge'"
-    elif work.type.itemsize > _LARGEST_KEY:
-        reason = f"elements of {work.type}"
-    if reason:
-        raise NotImplementedHere(
-            f"{work.request.name} with {reason} has no form for CUDA in this version; the arrays "
-            f"are on {work.backend.name}",
-            hint="pass `key=`, a function to a number, or copy the arrays to the host",
-        )
+def has_digits(work: HostSort) -> bool:
+    """Return whether a device sorts elements by their digits; others are compared."""
+    return not work.merges and work.type.itemsize <= _LARGEST_KEY
+
+
+def whole_order(work: HostSort) -> RadixOrder:
+    """Return the order of a sort by all bits of its elements."""
+    assert isinstance(work.type, DType), "other types have no order of their own"
+    return RadixOrder(work.type, 0, _BYTE_BITS * work.type.itemsize, work.request.descending)
 
 
 def absent(like: View) -> View:
@@ -116,6 +111,11 @@ class Payload:
     read: View
     written: View
     taken: tuple[tuple[View, View], ...] = ()
+
+    @property
+    def wide(self) -> bool:
+        """Whether the result has wider places than those that are moved."""
+        return self.nbytes > 0 and self.written.dtype.itemsize > self.nbytes
 
 
 @dataclass(slots=True)
@@ -163,6 +163,24 @@ class Call:
             for v, o in zip(work.values, work.outputs[1:], strict=True)
         )
         return Payload(nbytes, nothing, places, taken)
+
+    def takes(self, payload: Payload) -> list[Bound]:
+        """Return the launches that take values by the places that were sorted."""
+        work = self.work
+        return [
+            taken(values, payload.written, output, work.shape, work.backend)
+            for values, output in payload.taken
+        ]
+
+    def line(self, given: Argument) -> View:
+        """Return an array of one dimension without gaps, copied where it has some."""
+        view = given.view
+        if view.is_c_contiguous and view.ptr % view.dtype.alignment == 0:
+            return view
+        size = view.dtype.itemsize
+        made = replace(new(view, view.nbytes), shape=view.shape, strides=(size,), dtype=view.dtype)
+        self.steps.append(copied(given.name, view, made))
+        return made
 
     def _moved(self, view: View) -> View:
         """Return a view with the axis that is sorted along at its end."""
@@ -227,16 +245,13 @@ class _RadixCall(Call):
         if work.wants_keys:
             to = self.output(work.outputs[0], work.type.itemsize)
         arrays = Arrays(keys, payload.read, to, payload.written)
-        wide = payload.nbytes > 0 and payload.written.dtype.itemsize > payload.nbytes
         if ranks is not None:
-            self.steps.append(self._ranks(ranks, arrays, nbytes, wide=wide))
+            self.steps.append(self._ranks(ranks, arrays, nbytes, wide=payload.wide))
         elif row is not None:
-            self.steps.append(self._rows(row, arrays, nbytes, wide=wide))
+            self.steps.append(self._rows(row, arrays, nbytes, wide=payload.wide))
         else:
-            self._passes(arrays, nbytes, wide=wide)
-        for given, output in payload.taken:
-            self.steps.append(taken(given, payload.written, output, work.shape, work.backend))
-        self.steps += self.later
+            self._passes(arrays, nbytes, wide=payload.wide)
+        self.steps += [*self.takes(payload), *self.later]
 
     # ------------------------------------------------------------------ launches
 

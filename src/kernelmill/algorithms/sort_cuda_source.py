@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kernelmill.dtypes import DType
 
 __all__ = [
+    "BELOW_THREADS",
     "COUNT_THREADS",
     "RANKED",
     "SEGMENTS_LISTED",
@@ -47,6 +48,7 @@ TAKEN: Final = 1024  # elements of a block
 SEGMENTS_LISTED: Final = 256
 SEGMENTS_WARPS: Final = 128
 RANKED: Final = 32  # likewise, of device/radix_ranks.cuh
+BELOW_THREADS: Final = 512  # of device/topk.cuh
 _DIGITS: Final = 256
 _COUNT: Final = 4
 _MOST_PASSES: Final = 8
@@ -199,7 +201,8 @@ def topk_source(
 def below_source(order: RadixOrder, place: int, policy: TopkPolicy) -> KernelSource:
     """Return the text that finds what is below the limits of rows."""
     run = f"km::topk_below<{_topk_block(order, place, policy)}>"
-    return _Kernel(f"topk below ({order})", "topk.cuh", run, 2, "512", 512).source()
+    return _Kernel(f"topk below ({order})", "topk.cuh", run, 2, str(BELOW_THREADS),
+                   BELOW_THREADS).source()  # fmt: skip
 
 
 def warps_room(keys: int) -> int:

@@ -236,10 +236,7 @@ def _prepare(request: _Request, inputs: tuple[Any, ...], out: Any) -> Bound:
     outputs, result = moved_outputs(call.out, (type_, int64), shape, [x])
     if backend.target != "host":
         asked = Asked(x, tuple(outputs), axis, request.k, request.largest, backend)
-        bound = replace(bind_cuda_topk(asked), result=result)
-        if call.returns:
-            return replace(bound, finish=partial(returned, bound.finish, call))
-        return bound
+        return returned(replace(bind_cuda_topk(asked), result=result), call)
     work = _Work(request, call.inputs[0], x, tuple(outputs), axis, backend)
     return replace(work.bind(), result=result)
 

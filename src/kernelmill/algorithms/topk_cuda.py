@@ -1,6 +1,6 @@
 """`topk` on a device: the launches of `device/topk.cuh`, or a sort where much is asked for.
 
-What a call is, is in `topk.py`; the numbers that tune are in `policy.py`.
+What a call is, is in `topk.py`; the numbers that tune are in `policy_radix.py`.
 """
 
 from __future__ import annotations
@@ -14,17 +14,19 @@ from kernelmill.algorithms.arguments import Argument
 from kernelmill.algorithms.merges_sort import bind_merge_sort
 from kernelmill.algorithms.policy import chip_of
 from kernelmill.algorithms.policy_radix import topk_policy
+from kernelmill.algorithms.series import bound_steps
 from kernelmill.algorithms.sort_call import SortRequest
 from kernelmill.algorithms.sort_cuda import (
     Call,
     absent,
     bind_cuda_sort,
-    bound_steps,
     copied,
+    has_digits,
     taken,
+    whole_order,
 )
 from kernelmill.algorithms.sort_cuda_passes import NARROW, as_rows, built_for, new, step
-from kernelmill.algorithms.sort_cuda_source import RadixOrder, below_source, topk_source
+from kernelmill.algorithms.sort_cuda_source import BELOW_THREADS, below_source, topk_source
 from kernelmill.algorithms.sort_host import HostSort
 from kernelmill.dtypes import DType, int64, uint8
 from kernelmill.runtime.backend import Grid
@@ -42,10 +44,7 @@ __all__ = ["Asked", "bind_cuda_topk"]
 
 # As device/topk.cuh has them.
 _ROW: Final = 24
-_BELOW_THREADS: Final = 512
 _BELOW: Final = 64  # bytes that a thread asks for at a time
-_LARGEST_KEY: Final = 8
-_BITS: Final = 8
 # The limit leaves more than are asked for but for one call in some millions: so many of a sample
 # more than are expected there, and so many times their spread; and keeps place for several times
 # what is expected below it.
@@ -73,7 +72,7 @@ def bind_cuda_topk(asked: Asked) -> Bound:
     request = SortRequest("argsort", descending=asked.largest, axis=asked.axis)
     work = HostSort(request, asked.x, (), asked.outputs, asked.axis, None, asked.backend)
     call = _Topk(work, chip, k=asked.k)
-    if asked.k > policy.most or work.type.itemsize > _LARGEST_KEY:
+    if asked.k > policy.most or not has_digits(work):
         call.sort()
     else:
         call.select(policy)
@@ -96,8 +95,7 @@ class _Topk(Call):
         request = replace(work.request, axis=1)
         to = Argument("places", places, int64)
         sort = HostSort(request, x, (), (to,), 1, None, work.backend)
-        larger = work.type.itemsize > _LARGEST_KEY
-        self.steps.append((bind_merge_sort if larger else bind_cuda_sort)(sort))
+        self.steps.append((bind_cuda_sort if has_digits(sort) else bind_merge_sort)(sort))
         values = self._made(work.type)
         self.steps.append(taken(x.view, places, values, shape, work.backend))
         for sorted_, output in zip((values, places), work.outputs, strict=True):
@@ -117,8 +115,7 @@ class _Topk(Call):
     def select(self, policy: TopkPolicy) -> None:
         """Bind the launches that find limits, what is below them, and the first of it."""
         work, (rows, length) = self.work, self.work.shape
-        assert isinstance(work.type, DType), "other types have no order of their own"
-        order = RadixOrder(work.type, 0, _BITS * work.type.itemsize, work.request.descending)
+        order = whole_order(work)
         place = 4 if length <= NARROW else 8
         keys = self._rows(work.type.itemsize)
         shape = (rows, self.k)
@@ -138,12 +135,12 @@ class _Topk(Call):
             self._launch(("limit", order, place, policy), limit, (keys, memory),
                          Grid(rows, policy.threads, (capacity, which, bits),
                               shared=policy.capacity * held))  # fmt: skip
-            a_block = _BELOW_THREADS * _BELOW // order.type.itemsize
+            a_block = BELOW_THREADS * _BELOW // order.type.itemsize
             most = -(-policy.blocks * work.backend.multiprocessors // rows)
             blocks = max(1, min(most, -(-length // a_block)))
             self._launch(("below", order, place, policy),
                          partial(below_source, order, place, policy), (keys, memory),
-                         Grid(rows * blocks, _BELOW_THREADS, (capacity, blocks, 0)))  # fmt: skip
+                         Grid(rows * blocks, BELOW_THREADS, (capacity, blocks, 0)))  # fmt: skip
         first = partial(topk_source, "first", order, place, policy, 4)
         self._launch(("first", order, place, policy), first, (keys, memory, *found),
                      Grid(rows, policy.threads, (capacity, self.k, 0),
