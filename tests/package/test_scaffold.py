@@ -160,6 +160,9 @@ def test_clean_removes_what_was_made_and_nothing_else(tmp_path):
     (root / "dist").mkdir()
     (root / "dist" / "other.whl").write_text("mine")
     write_archive(root / "dist" / "ours.whl", {}, "img2gray", "1.0", tag="py3-none-any", facts=[])
+    ours = (root / "dist" / "ours.whl").read_bytes()  # as if it had a password:
+    locked = re.sub(rb"(PK\x01\x02.{4})\0", b"\\1\x01", ours, flags=re.DOTALL)
+    (root / "dist" / "locked.whl").write_bytes(locked)
     shown = invoke("clean", "--project", str(root), "--dry-run")
     assert shown.stdout.count("would remove ") == 5
     assert variant.exists()
@@ -175,6 +178,7 @@ def test_clean_removes_what_was_made_and_nothing_else(tmp_path):
     (root / "setup.py").unlink()
     (root / "compile_commands.json").unlink()
     (root / "dist" / "other.whl").unlink()
+    (root / "dist" / "locked.whl").unlink()
     (root / "dist").rmdir()
     assert sorted(root.rglob("*")) == before
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import zipfile
+import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -63,8 +64,8 @@ def _wheels(dist: Path) -> Iterator[Made]:
         try:
             with zipfile.ZipFile(path) as archive:
                 texts = [archive.read(n) for n in archive.namelist() if n.endswith("/WHEEL")]
-        except (zipfile.BadZipFile, OSError):
-            continue
+        except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError):
+            continue  # damaged, or locked by a password: none of ours
         if any(GENERATOR.encode() in text for text in texts):
             yield Made(path)
 

@@ -233,7 +233,7 @@ def extract_wheel(path: Path, place: Path, wanted: Callable[[str], bool] | None 
     Raises
     ------
     ToolchainError
-        It is no zip file, or one of its files is damaged.
+        It is no zip file, one of its files is damaged, or they have more bytes than the limit.
     """
     try:
         with zipfile.ZipFile(path) as archive:
