@@ -18,12 +18,22 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernelmill.algorithms.arguments import Argument
+    from kernelmill.algorithms.feeds import Feed
     from kernelmill.compiler.cpp import PrintedOperator
     from kernelmill.compiler.op import Specialized
     from kernelmill.dtypes import DType, StructType
     from kernelmill.runtime.backend import Target
 
-__all__ = ["FeedText", "Way", "plain_text", "print_reading", "print_writing", "way_of"]
+__all__ = [
+    "FeedText",
+    "PlacedFeed",
+    "Way",
+    "placed_feeds",
+    "plain_text",
+    "print_reading",
+    "print_writing",
+    "way_of",
+]
 
 # How a functor reaches an operand.
 Way: TypeAlias = Literal["contiguous", "strided", "unaligned", "index", "address", "placed"]
@@ -43,6 +53,35 @@ class FeedText:
     includes: tuple[str, ...]
     printed: tuple[PrintedOperator, ...] = ()
     text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedFeed:
+    """A feed of a call, and where its operands and its captured scalars begin."""
+
+    feed: Feed
+    operand: int
+    captures: int
+
+    def text(self, name: str) -> FeedText:
+        """Return its functor."""
+        return self.feed.text(name, operand=self.operand, captures=self.captures)
+
+
+def placed_feeds(
+    feeds: Sequence[Feed], offsets: Sequence[int], *, operand: int, block: int
+) -> list[PlacedFeed]:
+    """Return feeds whose operands follow each other from `operand` on.
+
+    `offsets` are those of the operators of a call; those of the feeds begin with number `block`.
+    """
+    found = []
+    for feed in feeds:
+        computes = feed.operator is not None
+        found.append(PlacedFeed(feed, operand, offsets[block] if computes else 0))
+        operand += len(feed.arguments)
+        block += computes
+    return found
 
 
 def way_of(given: Argument, target: Target) -> Way:

@@ -18,6 +18,7 @@ from kernelmill.algorithms.arguments import (
 from kernelmill.algorithms.costs import Cost, count_flops
 from kernelmill.algorithms.determinism import check_bits, check_determinism
 from kernelmill.algorithms.feed_nodes import Leaf, placeholder
+from kernelmill.algorithms.feed_text import PlacedFeed
 from kernelmill.algorithms.feeds import (
     Feed,
     feeds_functions,
@@ -42,7 +43,6 @@ from kernelmill.algorithms.select_results import Buffers, Results
 from kernelmill.algorithms.select_source import equality, truth_of
 from kernelmill.algorithms.source import storing
 from kernelmill.algorithms.source_scan import (
-    Given,
     KeyText,
     Part,
     ScanText,
@@ -224,18 +224,18 @@ def _bind(work: _Work) -> Bound:
     )
 
 
-def _given(work: _Work, scope: Scope, used: int) -> tuple[dict[str, Given], list[int]]:
+def _given(work: _Work, scope: Scope, used: int) -> tuple[dict[str, PlacedFeed], list[int]]:
     """Return the feeds of a text by what they stand for, and where the operands of columns begin.
 
     `used` operators stand before those of feeds in the scope.
     """
-    found: dict[str, Given] = {}
+    found: dict[str, PlacedFeed] = {}
     operand, block, begins = 0, used, []
 
     def take(name: str, feed: Feed) -> None:
         nonlocal block
         computes = feed.operator is not None
-        found[name] = Given(feed, operand, scope.offsets[block] if computes else 0)
+        found[name] = PlacedFeed(feed, operand, scope.offsets[block] if computes else 0)
         block += computes
 
     for name, column in zip(("keys", "values"), work.columns, strict=True):

@@ -15,6 +15,7 @@ from kernelmill.algorithms import layout as layouts
 from kernelmill.algorithms.arguments import Argument, arguments_of, backend_of, outputs_of, rules_of
 from kernelmill.algorithms.costs import count_flops
 from kernelmill.algorithms.feed_nodes import Ground, placeholder
+from kernelmill.algorithms.feed_text import placed_feeds
 from kernelmill.algorithms.feeds import (
     Feed,
     feeds_functions,
@@ -224,16 +225,13 @@ class _Fed:
 
     def texts(self, scope: Scope) -> tuple[list[FeedText], str, str]:
         """Return the functors, the structs that make them, and the arguments of the template."""
-        operand, block, made, structs, names = 3, 1, [], "", []
+        placed = iter(placed_feeds(self.feeds, scope.offsets, operand=3, block=1))
+        made, structs, names = [], "", []
         for name, feed in (("Values", self.values), ("Sorted", self.data)):
             if feed is None:
                 names.append("km::no_source")
                 continue
-            computes = feed.operator is not None
-            captures = scope.offsets[block] if computes else 0
-            text = feed.text(f"{name}At", operand=operand, captures=captures)
-            operand += len(feed.arguments)
-            block += computes
+            text = next(placed).text(f"{name}At")
             made.append(text)
             names.append(name)
             structs += (

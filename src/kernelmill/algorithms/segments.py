@@ -15,6 +15,7 @@ from kernelmill.algorithms.arguments import Argument, argument, backend_of, outp
 from kernelmill.algorithms.costs import Cost, count_flops
 from kernelmill.algorithms.determinism import check_bits
 from kernelmill.algorithms.feed_nodes import placeholder
+from kernelmill.algorithms.feed_text import placed_feeds
 from kernelmill.algorithms.feeds import (
     feeds_functions,
     feeds_scope,
@@ -29,7 +30,7 @@ from kernelmill.algorithms.plan import Bound, Built, Scope, aligned, build
 from kernelmill.algorithms.policy import GROUP_TILES, records_bytes, segment_tree, segments_evenly
 from kernelmill.algorithms.source import storing
 from kernelmill.algorithms.source_reduce import FoldText
-from kernelmill.algorithms.source_segments import SEGMENT_WARPS, Placed, SegmentsText
+from kernelmill.algorithms.source_segments import SEGMENT_WARPS, SegmentsText
 from kernelmill.compiler.op import WELL_KNOWN, Op
 from kernelmill.dtypes import DType, StructType, promotion
 from kernelmill.errors import ArgumentError, DeviceError, DTypeError, NotImplementedHere, ShapeError
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernelmill.algorithms.determinism import Determinism
+    from kernelmill.algorithms.feed_text import PlacedFeed
     from kernelmill.algorithms.feeds import Feed
     from kernelmill.compiler.ir import Program
     from kernelmill.dtypes import PromotionTable
@@ -322,19 +324,11 @@ class _Work:
         resident = segment_tree(self.fold.accumulator.itemsize).resident
         return max(1, resident - segments_evenly().fewer) if self.lanes else resident
 
-    def placed(self, scope: Scope) -> tuple[Placed | None, ...]:
+    def placed(self, scope: Scope) -> tuple[PlacedFeed | None, PlacedFeed | None]:
         """Return source and sink with where their operands and captured scalars begin."""
-        operand, block = len(self.given) + 1, 1
-        found: list[Placed | None] = []
-        for feed in (self.source, self.sink):
-            if feed is None:
-                found.append(None)
-                continue
-            computes = feed.operator is not None
-            found.append(Placed(feed, operand, scope.offsets[block] if computes else 0))
-            operand += len(feed.arguments)
-            block += computes
-        return tuple(found)
+        found = iter(placed_feeds(self.feeds, scope.offsets, operand=len(self.given) + 1, block=1))
+        source = None if self.source is None else next(found)
+        return source, None if self.sink is None else next(found)
 
 
 def _bind(work: _Work) -> Bound:

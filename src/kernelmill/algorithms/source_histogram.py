@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kernelmill.algorithms.feed_text import placed_feeds
 from kernelmill.algorithms.source import assemble, text_of
 from kernelmill.compiler.cpp_types import type_spelling
 from kernelmill.runtime.backend import KernelSource
@@ -50,14 +51,9 @@ class HistogramText:
 
     def texts(self) -> list[FeedText]:
         """Return the functors of feeds and sinks, in order."""
-        operand, block, made = self.operands, 0, []
-        for number, feed in enumerate((*self.feeds, *self.sinks)):
-            computes = feed.operator is not None
-            captures = self.offsets[block] if computes else 0
-            made.append(feed.text(f"Feed{number}", operand=operand, captures=captures))
-            operand += len(feed.arguments)
-            block += computes
-        return made
+        feeds = (*self.feeds, *self.sinks)
+        placed = placed_feeds(feeds, self.offsets, operand=self.operands, block=0)
+        return [one.text(f"Feed{number}") for number, one in enumerate(placed)]
 
     def struct(self, texts: list[FeedText], functions: list[str]) -> str:
         """Return the structs that a template takes as `Fed`."""

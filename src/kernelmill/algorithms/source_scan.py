@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from kernelmill.algorithms.feed_text import PlacedFeed
 from kernelmill.algorithms.source import VALUE_SLOT, assemble, text_of
 from kernelmill.compiler.cpp import print_program
 from kernelmill.compiler.cpp_types import type_spelling
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RING_ROLES",
-    "Given",
     "KeyText",
     "Part",
     "ScanText",
@@ -61,15 +61,6 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """A feed of a text, and where its operands and captured scalars begin."""
-
-    feed: Feed
-    operand: int
-    captures: int
-
-
-@dataclass(frozen=True, slots=True)
 class KeyText:
     """Keys of a scan by key: how they are reached, and when two neighbours are the same.
 
@@ -85,7 +76,7 @@ class KeyText:
     values: int
     read: int
     sunk: int
-    feeds: dict[str, Given] = field(repr=False, compare=False)
+    feeds: dict[str, PlacedFeed] = field(repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,16 +280,16 @@ class _Writer:
         feed = f"typedef km::scan_feed<0, {_argument(self.parts.taken)}, {mapper}> Feed;"
         if self.parts.source is not None:
             source, captures = self.parts.source
-            feed = self._computed("Feed", Given(source, 0, captures), mapper)
+            feed = self._computed("Feed", PlacedFeed(source, 0, captures), mapper)
         sink = f"typedef km::scan_sink<{at}, {_argument(self.parts.made)}> Sink;"
         if self.parts.sink is not None:
             taking, captures = self.parts.sink
-            sink = self._given("Sink", Given(taking, at, captures))
+            sink = self._given("Sink", PlacedFeed(taking, at, captures))
         self.lines += [feed, sink]
 
-    def _computed(self, name: str, given: Given, mapper: str) -> str:
+    def _computed(self, name: str, given: PlacedFeed, mapper: str) -> str:
         """Return the struct that reads what an iterator makes."""
-        made = given.feed.text(f"{name}Of", operand=given.operand, captures=given.captures)
+        made = given.text(f"{name}Of")
         self.printed += made.printed
         self.includes += made.includes
         call = "c.call" if self.dialect is HOST else "c"
@@ -324,9 +315,9 @@ class _Writer:
             ]
         )
 
-    def _given(self, name: str, given: Given) -> str:
+    def _given(self, name: str, given: PlacedFeed) -> str:
         """Return the struct that hands results to an iterator."""
-        made = given.feed.text(f"{name}Of", operand=given.operand, captures=given.captures)
+        made = given.text(f"{name}Of")
         self.printed += made.printed
         self.includes += made.includes
         call = "c.call" if self.dialect is HOST else "c"

@@ -18,25 +18,16 @@ from kernelmill.compiler.dialects import CUDA, HOST
 from kernelmill.runtime.backend import KernelSource
 
 if TYPE_CHECKING:
-    from kernelmill.algorithms.feeds import Feed
+    from kernelmill.algorithms.feed_text import PlacedFeed
     from kernelmill.compiler.cpp import PrintedOperator
     from kernelmill.compiler.dialects import Dialect
     from kernelmill.compiler.ir import Program
     from kernelmill.dtypes import DType, StructType
 
-__all__ = ["SEGMENT_WARPS", "Placed", "SegmentsText"]
+__all__ = ["SEGMENT_WARPS", "SegmentsText"]
 
 SEGMENT_WARPS: Final = 8  # of a block, as device/segmented.cuh has them
 _THREADS: Final = 32 * SEGMENT_WARPS
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """A feed of a call, and where its operands and its captured scalars begin."""
-
-    feed: Feed
-    operand: int
-    captures: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +54,8 @@ class SegmentsText:
     apart: bool
     exclusive: bool | None
     operands: int
-    source: Placed | None = field(default=None, repr=False)
-    sink: Placed | None = field(default=None, repr=False)
+    source: PlacedFeed | None = field(default=None, repr=False)
+    sink: PlacedFeed | None = field(default=None, repr=False)
     resident: int = 1
 
     def host(self) -> KernelSource:
@@ -158,8 +149,8 @@ class _Writer:
             "};",
         ]
 
-    def _reading(self, source: Placed) -> list[str]:
-        made = source.feed.text("Reading", operand=source.operand, captures=source.captures)
+    def _reading(self, source: PlacedFeed) -> list[str]:
+        made = source.text("Reading")
         self.printed += made.printed
         self.includes += made.includes
         self.mapper, self.made = "Map", "Map(call)"
@@ -177,8 +168,8 @@ class _Writer:
             "};",
         ]
 
-    def _writing(self, sink: Placed) -> list[str]:
-        made = sink.feed.text("Writing", operand=sink.operand, captures=sink.captures)
+    def _writing(self, sink: PlacedFeed) -> list[str]:
+        made = sink.text("Writing")
         self.printed += made.printed
         self.includes += made.includes
         self.to = ", Results"
