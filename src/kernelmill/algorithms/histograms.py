@@ -108,8 +108,8 @@ def _prepare_iterators(
     total = _total(request, read.weight)
     sinks, outputs, results = _sinks(call.out, request, total, _Reads(given, backend, rules))
     read = read.apart_from(sinks)
-    work = _Work(request, read, outputs, total, backend, sinks if any(
-        s.operator is not None or not s.arguments for s in sinks) else ())  # fmt: skip
+    through = () if all(s.is_plain for s in sinks) else sinks
+    work = _Work(request, read, outputs, total, backend, through)
     bound = replace(_bind(work), result=results)
     return replace(bound, finish=call.back) if call.returns else bound
 
@@ -135,10 +135,10 @@ def _sinks(
         (sink,), result = write_feeds(target, (total,), reads, length=bins.count)
         if target is not None and not is_iterator(target):
             _check_counts(sink.arguments[-1], total)
-        plain = sink.is_plain
-        outputs.append(
-            sink.arguments[0] if plain else placeholder("out", bins.count, reads.arguments)
-        )
+        if sink.is_plain:
+            outputs.append(sink.arguments[0])
+        else:
+            outputs.append(placeholder("out", bins.count, reads.arguments))
         sinks.append(sink)
         results.append(result)
     return tuple(sinks), tuple(outputs), results[0] if len(results) == 1 else tuple(results)
