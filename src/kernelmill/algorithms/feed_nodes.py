@@ -39,7 +39,17 @@ if TYPE_CHECKING:
     from kernelmill.dtypes import Type
     from kernelmill.runtime.backend import Target
 
-__all__ = ["Ground", "Leaf", "Position", "Spot", "StepOf", "Strand", "placeholder", "struct_of"]
+__all__ = [
+    "Ground",
+    "Leaf",
+    "Position",
+    "Spot",
+    "StepOf",
+    "Strand",
+    "ended",
+    "placeholder",
+    "struct_of",
+]
 
 Form: TypeAlias = Literal["index", "address", "placed"]
 
@@ -134,6 +144,15 @@ class Ground:
         made = next((a.view for a in self.arguments.values() if a.view.place is not None), None)
         made = made or next((a.view for a in self.arguments.values()), None)
         return Leaf("index", _index_view(made, self.length), int64, None, "index")
+
+
+def ended(name: str, length: int | None) -> int:
+    """Return how many elements there are; raises ArgumentError for what has no end."""
+    if length is None:
+        raise ArgumentError(
+            f"`{name}` has no end", hint="pass `km.iterators.strided(it, 1, count=n)`"
+        )
+    return length
 
 
 def placeholder(name: str, length: int, given: Sequence[Argument]) -> Leaf:

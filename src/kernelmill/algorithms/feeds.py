@@ -49,7 +49,7 @@ from kernelmill.algorithms.arguments import (
     outputs_of,
     rules_of,
 )
-from kernelmill.algorithms.feed_nodes import Ground, Leaf, Strand
+from kernelmill.algorithms.feed_nodes import Ground, Leaf, Strand, ended
 from kernelmill.algorithms.feed_text import (
     FeedText,
     plain_text,
@@ -359,11 +359,7 @@ class Seen:
     @property
     def size(self) -> int:
         """How many elements there are; raises where there is no end."""
-        if self.shape is None:
-            raise ArgumentError(
-                "`x` has no end", hint="pass `km.iterators.strided(it, 1, count=n)`"
-            )
-        return math.prod(self.shape)
+        return ended("x", None if self.shape is None else math.prod(self.shape))
 
 
 def seen(name: str, part: Any) -> Seen:

@@ -19,7 +19,7 @@ from kernelmill.algorithms.arguments import (
 )
 from kernelmill.algorithms.bins import records
 from kernelmill.algorithms.determinism import check_bits
-from kernelmill.algorithms.feed_nodes import placeholder
+from kernelmill.algorithms.feed_nodes import ended, placeholder
 from kernelmill.algorithms.feeds import (
     Feed,
     feeds_functions,
@@ -190,15 +190,11 @@ class _Read:
         """Return operands in the place of feeds; raises as `of`."""
         channels, count = len(request.bins), int(request.weighted)
         computed, rest = tuple(feeds[: channels + count]), feeds[channels + count :]
-        for feed in computed:
-            if feed.length is None:
-                raise ArgumentError(
-                    f"`{feed.name}` has no end",
-                    hint="pass `km.iterators.strided(it, 1, count=n)`",
-                )
-        _check([(f.name, f.type, (f.length or 0,)) for f in computed], channels)
+        lengths = [ended(f.name, f.length) for f in computed]
+        shaped = zip(computed, lengths, strict=True)
+        _check([(f.name, f.type, (length,)) for f, length in shaped], channels)
         arrays = [a for f in feeds for a in f.arguments]
-        places = [placeholder(f.name, f.length or 0, arrays) for f in computed]
+        places = [placeholder(f.name, lengths[0], arrays) for f in computed]
         types = [f.type for f in (computed[0], *computed[channels:])]
         edges = tuple(f.arguments[0] for f in rest)
         values = tuple(places[:channels])

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kernelmill import events
+from kernelmill.algorithms.feed_nodes import ended
 from kernelmill.algorithms.iterators import is_iterator, length_of
-from kernelmill.errors import ArgumentError
 from kernelmill.runtime.backend import reads_host
 from kernelmill.runtime.devices import current_backend
 from kernelmill.runtime.memory import as_view, is_on_cuda
@@ -110,11 +110,7 @@ def _computed(part: Any, name: str) -> Any:  # Any: an array of whatever library
     """Return the elements of an iterator as an array, for a family that reads arrays only."""
     from kernelmill.algorithms.transform import transform  # noqa: PLC0415 - it moves arrays itself
 
-    count = length_of(part)
-    if count is None:
-        raise ArgumentError(
-            f"`{name}` has no end", hint="pass `km.iterators.strided(it, 1, count=n)`"
-        )
+    ended(name, length_of(part))
     made = transform(part, _same)
     if events.active:
         size = getattr(made, "nbytes", 0)

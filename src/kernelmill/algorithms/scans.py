@@ -22,7 +22,7 @@ from kernelmill.algorithms.arguments import (
 )
 from kernelmill.algorithms.costs import Cost, count_flops
 from kernelmill.algorithms.determinism import check_bits, check_determinism
-from kernelmill.algorithms.feed_nodes import Ground
+from kernelmill.algorithms.feed_nodes import Ground, ended
 from kernelmill.algorithms.feeds import (
     Feed,
     feeds_functions,
@@ -143,9 +143,7 @@ def _prepare_iterators(request: ScanRequest, inputs: tuple[Any, ...], out: Any) 
     """Check the arguments of a scan that reads or writes an iterator, and bind them to a kernel."""
     call = moved_feeds(inputs, out, "x")
     feeds = read_feeds(call.inputs, ("x",), "scan")
-    length, (source,) = feeds.length, feeds.read
-    if length is None:
-        raise ArgumentError("`x` has no end", hint="give the iterator a length")
+    length, (source,) = ended("x", feeds.length), feeds.read
     _axis(request, (length,))
     given = feeds.arguments or [Ground.of((), length).index()]  # it says where the call runs
     with promotion(feeds.rules):

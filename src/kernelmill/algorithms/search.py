@@ -14,7 +14,7 @@ from kernelmill import events
 from kernelmill.algorithms import layout as layouts
 from kernelmill.algorithms.arguments import Argument, arguments_of, backend_of, outputs_of, rules_of
 from kernelmill.algorithms.costs import count_flops
-from kernelmill.algorithms.feed_nodes import Ground, placeholder
+from kernelmill.algorithms.feed_nodes import Ground, ended, placeholder
 from kernelmill.algorithms.feed_text import placed_feeds
 from kernelmill.algorithms.feeds import (
     Feed,
@@ -45,7 +45,7 @@ from kernelmill.compiler.cpp_types import type_spelling
 from kernelmill.compiler.dialects import CUDA, HOST
 from kernelmill.compiler.op import Op, as_op, specialize
 from kernelmill.dtypes import DType, StructType, bool_, int64, promotion, storage
-from kernelmill.errors import ArgumentError, DTypeError, ShapeError
+from kernelmill.errors import DTypeError, ShapeError
 from kernelmill.runtime.backend import Grid, KernelSource
 
 if TYPE_CHECKING:
@@ -178,25 +178,21 @@ def _prepare_computed(request: _Request, inputs: tuple[Any, ...], out: Any) -> B
     """Check the arguments of a call with data or values of an iterator, and bind them."""
     call = moved_feeds(inputs, out, "data")
     feeds = read_feeds(call.inputs, ("data", "values"), "search")
-    for feed in feeds.read:
-        if feed.length is None:
-            raise ArgumentError(
-                f"`{feed.name}` has no end", hint="pass `km.iterators.strided(it, 1, count=n)`"
-            )
     sorted_, source = feeds.read
+    length, count = (ended(feed.name, feed.length) for feed in feeds.read)
     op = request.operator([sorted_.type, source.type])
     with promotion(feeds.rules):
         types = (sorted_.type, source.type)
         found = specialize(op, types[::-1] if request.upper else types)
     check_comparator(found)
-    given = feeds.arguments or [Ground.of((), source.length or 0).index()]
-    (places,), result = outputs_of(call.out, (int64,), (source.length or 0,), given, exact=True)
+    given = feeds.arguments or [Ground.of((), count).index()]
+    (places,), result = outputs_of(call.out, (int64,), (count,), given, exact=True)
     _check_places(places)
     written = Feed("out", "out", int64, source.length, (places,), source.target, written=1)
     source = source.apart_from((written,))
     if is_iterator(call.inputs[0]):
         sorted_ = sorted_.apart_from((written,))
-        data: Argument = placeholder("data", sorted_.length or 0, given)
+        data: Argument = placeholder("data", length, given)
         fed = _Fed(source, sorted_)
     else:
         data = sorted_.arguments[0].apart_from([places], elementwise=False)

@@ -14,6 +14,7 @@ import numpy as np
 
 from kernelmill import events
 from kernelmill.algorithms.determinism import check_determinism
+from kernelmill.algorithms.feed_nodes import ended
 from kernelmill.algorithms.iterators import is_iterator, length_of
 from kernelmill.algorithms.iterators import zip as zipped
 from kernelmill.algorithms.plan import Bound, Plan, execute, key_of, lately, remember
@@ -213,10 +214,7 @@ def _size_of(x: Any, offsets: Any, segment_size: int) -> int:
 
 def _length_of(x: Any) -> int:
     if is_iterator(x):
-        found = length_of(x)
-        if found is None:
-            raise ArgumentError("`x` has no end", hint="give the iterator a length")
-        return found
+        return ended("x", length_of(x))
     shape = tuple(x.shape)
     if len(shape) != 1:
         raise ShapeError(f"`x` has shape {shape}; expected: one dimension")

@@ -14,7 +14,7 @@ import numpy as np
 from kernelmill.algorithms.arguments import Argument, argument, backend_of, outputs_of, rules_of
 from kernelmill.algorithms.costs import Cost, count_flops
 from kernelmill.algorithms.determinism import check_bits
-from kernelmill.algorithms.feed_nodes import placeholder
+from kernelmill.algorithms.feed_nodes import ended, placeholder
 from kernelmill.algorithms.feed_text import placed_feeds
 from kernelmill.algorithms.feeds import (
     feeds_functions,
@@ -103,15 +103,14 @@ def _prepare_iterators(
     call = moved_feeds(inputs, out, "x")
     feeds = read_feeds(call.inputs, _names(len(inputs)), "segmented")
     source = feeds.read[0]
-    if source.length is None:
-        raise ArgumentError("`x` has no end", hint="give the iterator a length")
-    elements = placeholder("x", source.length, feeds.arguments)
+    size = ended("x", source.length)
+    elements = placeholder("x", size, feeds.arguments)
     offsets = [feed.arguments[0] for feed in feeds.read[1:]]
     given = _checked([elements, *offsets])
     fold = _fold(request, source.type, feeds.rules)
     _check_fold(request, fold, lengths, feeds.backend)
     count = offsets[0].view.shape[0] - (len(offsets) == 1)
-    length = source.length if request.scans else count
+    length = size if request.scans else count
     (sink,), result = write_feeds(call.out, (fold.out,), feeds, length=length)
     if not is_iterator(call.out):
         _check_output(request, fold, sink.arguments[-1])
