@@ -79,8 +79,9 @@ def fitting_tile(
     return tile
 
 
-# Texts that were compiled together.
+# Texts that were compiled together; so many are remembered, then it begins anew.
 _COMPILED: Final[set[tuple[object, ...]]] = set()
+_MOST_COMPILED: Final = 1024
 
 
 @dataclass(slots=True, kw_only=True)
@@ -154,6 +155,8 @@ class MergeCall(Call):
         functions = order.compare.translation.program.functions
         if ahead is None or key in _COMPILED or any(f.raw is not None for f in functions):
             return
+        if len(_COMPILED) >= _MOST_COMPILED:
+            _COMPILED.clear()
         _COMPILED.add(key)
         ahead(
             [
