@@ -21,10 +21,11 @@ check: $(VENV)/.dev
 	$(BIN)/pytest -q -n 2 -m "not slow" tests/test_tiny.py tests/null
 
 full: $(VENV)/.dev
-	KERNELMILL_EVERY_CHIP=1 $(BIN)/pytest -n 2 -m "not cuda"
+	KERNELMILL_EVERY_CHIP=1 $(BIN)/pytest -n 2 -m "not cuda" --hypothesis-profile=random
 
 fuzz: $(VENV)/.dev
-	KERNELMILL_FUZZ_PROGRAMS=20000 $(BIN)/pytest -n 2 tests/cpu/test_fuzz.py tests/emulator/test_fuzz.py
+	KERNELMILL_FUZZ_PROGRAMS=20000 $(BIN)/pytest -n 2 --hypothesis-profile=random \
+		tests/cpu/test_fuzz.py tests/emulator/test_fuzz.py
 
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/run.py

@@ -35,7 +35,7 @@ def run(
         env={**os.environ, "PYTHONPATH": path, **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert done.returncode == (-signal.SIGKILL if killed else 0), done.stderr

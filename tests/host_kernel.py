@@ -47,7 +47,7 @@ def build(text: str, march: str = "native") -> ctypes.CDLL:
     stem.with_suffix(".cpp").write_text(text)
     wide = ["-mprefer-vector-width=512"] if march == "native" else []
     command = [compiler(), *FLAGS, f"-march={march}", *wide, f"-I{HOST}"]
-    subprocess.run([*command, f"{stem}.cpp", "-o", f"{stem}.so"], check=True, timeout=120)
+    subprocess.run([*command, f"{stem}.cpp", "-o", f"{stem}.so"], check=True, timeout=600)
     return ctypes.CDLL(f"{stem}.so")
 
 

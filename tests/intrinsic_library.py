@@ -101,7 +101,7 @@ def build(
         march=march,
         include_dirs=(HOST,),
         extra=extra,
-        timeout=300,
+        timeout=600,
     )
     assert re.search(r"vmath\w*\.hpp:\d+:\d+:", made.log) is None, made.log[:4000]
     return ctypes.CDLL(str(made.path))

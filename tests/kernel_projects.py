@@ -50,7 +50,7 @@ def kernelmill(*words, cwd=None, check=0, **environment):
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
     )
     assert done.returncode == check, done.stdout + done.stderr
     return done
@@ -65,7 +65,7 @@ def python(code: str, *arguments, **environment):
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

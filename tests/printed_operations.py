@@ -153,7 +153,7 @@ def compile_text(
     """Compile to `out`; return what the compiler said."""
     made = compile_shared(
         text, out, compiler=compiler, march=march, include_dirs=(HOST_FILES,), extra=extra,
-        timeout=300,
+        timeout=600,
     )  # fmt: skip
     return made.log
 

@@ -33,7 +33,7 @@ def run(program, directory):
         cwd=directory,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
 

@@ -31,7 +31,7 @@ def child(text: str) -> Any:
         [sys.executable, "-c", textwrap.dedent(text)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert made.returncode == 0, made.stderr

@@ -84,7 +84,7 @@ def test_version_is_that_of_the_distribution():
 
 def test_python_dash_m_is_the_same_program():
     command = [sys.executable, "-m", "kernelmill", "--version"]
-    result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
     assert (result.stdout, result.stderr) == (f"kernelmill {version('kernelmill')}\n", "")
 
 
@@ -383,7 +383,7 @@ def test_a_real_process_keeps_data_and_talk_apart(tmp_path):
     environment = {**os.environ, "KERNELMILL_CACHE_DIR": str(tmp_path / "c"), "KERNELMILL_LGO": "1"}
     command = [sys.executable, "-m", "kernelmill", "doctor", "--json"]
     result = subprocess.run(
-        command, capture_output=True, text=True, env=environment, timeout=300, check=False
+        command, capture_output=True, text=True, env=environment, timeout=600, check=False
     )
     assert (result.returncode, result.stderr) == (0, "")
     facts = json.loads(result.stdout)

@@ -185,7 +185,7 @@ def test_serve_runs_until_it_is_interrupted(tmp_path):
         assert "v1 is now at" in done.stdout
     finally:
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=90)
+        _, said = process.communicate(timeout=600)
     assert process.returncode == 0
     assert said.splitlines()[-1] == "stopped"
     files = FilesRegistry(open_shelf(str(tmp_path / "r")))

@@ -27,7 +27,7 @@ def run(tmp_path, *arguments):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
 

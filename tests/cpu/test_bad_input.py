@@ -383,7 +383,7 @@ def child(cache: Path, text: str = CALL, **settings: str) -> str:
         env={**os.environ, "KERNELMILL_CACHE_DIR": str(cache), **settings},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert made.returncode == 0, made.stderr

@@ -28,11 +28,11 @@ def together(work: Any) -> list[Any]:
     barrier = threading.Barrier(THREADS)
 
     def start(i: int) -> Any:
-        barrier.wait(timeout=60)
+        barrier.wait(timeout=600)
         return work(i)
 
     with ThreadPoolExecutor(THREADS) as pool:
-        return list(pool.map(start, range(THREADS), timeout=120))
+        return list(pool.map(start, range(THREADS), timeout=600))
 
 
 @pytest.mark.usefixtures("device")
@@ -225,4 +225,4 @@ def test_many_processes_share_the_cache() -> None:
         """
     )
     children = [subprocess.Popen([sys.executable, "-c", text]) for _ in range(4)]
-    assert [c.wait(timeout=120) for c in children] == [0] * 4
+    assert [c.wait(timeout=600) for c in children] == [0] * 4

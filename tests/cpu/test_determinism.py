@@ -21,7 +21,7 @@ def digests(**settings: str) -> dict[str, str]:
         env={**os.environ, **NATIVE, **settings},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     assert made.returncode == 0, made.stderr

@@ -139,7 +139,7 @@ def run(argument, tmp_path):
     program = tmp_path / "program.py"
     program.write_text(textwrap.dedent(PROGRAM).replace("ARGUMENT", str(argument)))
     made = subprocess.run(
-        [sys.executable, program], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, program], capture_output=True, text=True, timeout=600, check=False
     )
     assert made.stderr == ""
     return made.stdout.splitlines()

@@ -32,7 +32,7 @@ def compiler():
 def build(out, *flags):
     command = [*compiler(), "-std=c11", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{HOST}"]
     command += [*flags, str(STRESS), str(HOST / "pool.c"), "-o", str(out)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def run_child(library, text):
     """Run Python text, with the pool as `lib`, in a process of its own."""
     script = f"import ctypes, os, sys, threading, time\nlib = ctypes.CDLL({str(library)!r})\n{text}"
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -273,7 +273,7 @@ def test_no_data_races(tmp_path):
     if done.returncode != 0:
         pytest.skip("the compiler has no thread sanitizer")
     ran = subprocess.run(
-        [str(tmp_path / "tsan"), "1000"], capture_output=True, text=True, timeout=120, check=False
+        [str(tmp_path / "tsan"), "1000"], capture_output=True, text=True, timeout=600, check=False
     )
     if "unexpected memory mapping" in ran.stderr:
         pytest.skip("the thread sanitizer does not run on this kernel")

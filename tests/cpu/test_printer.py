@@ -307,7 +307,7 @@ def test_no_operation_has_undefined_behaviour(tmp_path: Path):
     printed.compile_text(printed.text_of(programs), path, found[0], "native", flags)
     script = UNDEFINED.format(tests=os.path.dirname(printed.__file__), path=str(path))  # noqa: PTH120
     ran = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=600, check=False
     )
     assert ran.returncode == 0, ran.stderr[-2000:]
 
@@ -425,7 +425,7 @@ def vectorised(march: str, folder: Path) -> set[str]:
     command = [*compiler.command, *flags, "-fopt-info-vec", "-fno-ipa-icf", "-S", "-o", os.devnull]
     ran = subprocess.run(
         [*command, f"-I{printed.HOST_FILES}", "loops.cpp"],
-        cwd=folder, capture_output=True, text=True, timeout=120, check=True,
+        cwd=folder, capture_output=True, text=True, timeout=600, check=True,
     )  # fmt: skip
     places = re.findall(r"loops\.cpp:(\d+):\d+: optimized: loop vectorized", ran.stderr)
     return {loops[int(line)] for line in places}

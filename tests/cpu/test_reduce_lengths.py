@@ -103,7 +103,7 @@ def test_nothing_is_read_after_the_end_of_a_page() -> None:
         env={**os.environ, "KERNELMILL_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     assert made.returncode == 0, made.stderr or f"ended by signal {-made.returncode}"

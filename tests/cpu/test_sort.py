@@ -316,7 +316,7 @@ if os.fork() == 0:
     os._exit(0 if ok else 1)
 raise SystemExit(os.waitstatus_to_exitcode(os.wait()[1]))
 """
-    subprocess.run([sys.executable, "-W", "ignore", "-c", text], check=True, timeout=120)
+    subprocess.run([sys.executable, "-W", "ignore", "-c", text], check=True, timeout=600)
 
 
 X = np.arange(3.0)

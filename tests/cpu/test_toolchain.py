@@ -313,7 +313,7 @@ def test_with_no_system_compiler_the_wheel_serves(tmp_path):
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     refusals, seconds = done.stdout.splitlines()

@@ -30,16 +30,16 @@ pytestmark = pytest.mark.usefixtures("own_settings")
 
 
 def test_run_reports_status_output_and_command():
-    result = run(["sh", "-c", "echo out; echo err >&2; exit 3"], timeout=30)
+    result = run(["sh", "-c", "echo out; echo err >&2; exit 3"], timeout=600)
     assert (result.outcome, result.returncode, result.ok) == ("exited", 3, False)
     assert sorted(result.output.split()) == ["err", "out"]
     assert result.command[0] == "sh"
     assert result.dropped == 0
-    assert run(["true"], timeout=30).ok
+    assert run(["true"], timeout=600).ok
 
 
 def test_no_shell_reads_the_arguments(tmp_path):
-    assert run(["echo", "$(touch x); *"], timeout=30, cwd=tmp_path).output == "$(touch x); *\n"
+    assert run(["echo", "$(touch x); *"], timeout=600, cwd=tmp_path).output == "$(touch x); *\n"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -48,7 +48,7 @@ def test_the_environment_is_short_and_in_the_c_locale(monkeypatch):
         monkeypatch.setenv(name, "x")
     monkeypatch.setenv("CCACHE_DIR", "/c")
     monkeypatch.setenv("LC_ALL", "fr_FR.UTF-8")
-    seen = dict(line.split("=", 1) for line in run(["env"], timeout=30).output.splitlines())
+    seen = dict(line.split("=", 1) for line in run(["env"], timeout=600).output.splitlines())
     for name in ("CPATH", "LIBRARY_PATH", "GCC_EXEC_PREFIX", "LC_MESSAGES", "LANGUAGE", "CXXFLAGS"):
         assert name not in seen
     assert (seen["LC_ALL"], seen["CCACHE_DIR"]) == ("C", "/c")
@@ -68,27 +68,27 @@ def test_a_timeout_kills_the_process_and_its_children(tmp_path):
 def test_a_child_that_lives_on_does_not_keep_the_caller_waiting(tmp_path):
     pids = tmp_path / "pids"
     start = time.monotonic()
-    result = run(["sh", "-c", f"sleep 300 & echo $! > {pids}; echo done"], timeout=60)
+    result = run(["sh", "-c", f"sleep 300 & echo $! > {pids}; echo done"], timeout=600)
     assert time.monotonic() - start < 5
     assert (result.outcome, result.returncode, result.output) == ("exited", 0, "done\n")
     wait_for(lambda: not is_running(int(pids.read_text())))
 
 
 def test_a_process_that_closes_its_output_is_still_waited_for():
-    result = run(["sh", "-c", "exec >&- 2>&-; sleep 0.2; exit 4"], timeout=30)
+    result = run(["sh", "-c", "exec >&- 2>&-; sleep 0.2; exit 4"], timeout=600)
     assert (result.outcome, result.returncode) == ("exited", 4)
     assert run(["sh", "-c", "exec >&- 2>&-; sleep 30"], timeout=0.3).outcome == "timeout"
 
 
 def test_endless_output_is_stopped_and_only_its_head_is_kept():
-    result = run(["yes"], timeout=60)
+    result = run(["yes"], timeout=600)
     assert result.outcome == "flooded"
     assert len(result.output) == 256 << 10
     assert 16 << 20 < len(result.output) + result.dropped < 17 << 20
 
 
 def test_much_output_that_ends_is_no_fault():
-    result = run(["sh", "-c", "head -c 4000000 /dev/zero; exit 2"], timeout=60)
+    result = run(["sh", "-c", "head -c 4000000 /dev/zero; exit 2"], timeout=600)
     assert (result.outcome, result.returncode) == ("exited", 2)
     assert len(result.output) + result.dropped == 4_000_000
 
@@ -99,7 +99,7 @@ def test_keyboard_interrupt_kills_the_process(tmp_path):
     signal.setitimer(signal.ITIMER_REAL, 0.5)
     try:
         with pytest.raises(KeyboardInterrupt):
-            run(["sh", "-c", f"echo $$ > {pid}; exec sleep 300"], timeout=60)
+            run(["sh", "-c", f"echo $$ > {pid}; exec sleep 300"], timeout=600)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
@@ -110,7 +110,7 @@ def test_another_thread_can_cancel_a_run():
     cancel = threading.Event()
     timer = threading.Timer(0.2, cancel.set)
     timer.start()
-    result = run(["sleep", "300"], timeout=60, cancel=cancel)
+    result = run(["sleep", "300"], timeout=600, cancel=cancel)
     timer.join()
     assert result.outcome == "cancelled"
     assert result.seconds < 5
@@ -119,7 +119,7 @@ def test_another_thread_can_cancel_a_run():
 def test_a_program_that_ignores_the_end_of_its_children():
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
-        result = run(["sh", "-c", "echo done; exec >&- 2>&-; sleep 0.1"], timeout=30)
+        result = run(["sh", "-c", "echo done; exec >&- 2>&-; sleep 0.1"], timeout=600)
     finally:
         signal.signal(signal.SIGCHLD, before)
     assert (result.outcome, result.output) == ("exited", "done\n")

@@ -65,7 +65,7 @@ def judge(folder: Path) -> ctypes.CDLL:
         pytest.skip("quad precision needs g++; the mpmath tests cover the same functions")
     text = Path(__file__).parent / "vmath_ulp.cpp"
     command = [compiler, "-O2", "-std=c++17", "-shared", "-fPIC", str(text), "-o", str(path)]
-    subprocess.run([*command, "-lquadmath"], check=True, timeout=120)
+    subprocess.run([*command, "-lquadmath"], check=True, timeout=600)
     return ctypes.CDLL(str(path))
 
 

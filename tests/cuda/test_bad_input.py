@@ -23,7 +23,7 @@ def run(body: str, **environment: str) -> list[str]:
         [sys.executable, "-c", textwrap.dedent(body)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         env={**os.environ, **environment},
         check=False,
     )

@@ -170,7 +170,7 @@ def test_an_index_out_of_range_ends_a_debug_kernel_and_the_context(tmp_path):
         "    print(type(error).__name__, 'k' in error.message)\n"
     )
     made = subprocess.run(
-        [sys.executable, program], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, program], capture_output=True, text=True, timeout=600, check=False
     )
     assert (
         f"kernel k, {program} line 4: index 7 is out of range for dimension 0 of x" in made.stdout

@@ -157,7 +157,7 @@ def test_arrays_that_are_held_when_a_process_ends(cupy, torch):
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(body)],
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, "over\n", "")
 
@@ -255,7 +255,7 @@ def test_a_failed_recording_leaves_the_device_usable(code):
 def run(body: str) -> str:
     """Run Python in a process of its own, since the device is lost to it."""
     text = f"TEXT = {TEXT!r}\n" + textwrap.dedent(body)
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -43,7 +43,7 @@ def run(tmp_path, *flags: str, **environment: str):
         env={**os.environ, "PYTHONPATH": path, **environment},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
         check=False,
     )
 
@@ -82,7 +82,7 @@ with sanitized():
         env={**os.environ, "KERNELMILL_CXX": "clang++"},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
         check=False,
     )
     assert done.stdout.startswith("the sanitizer needs g++; the compiler is clang++"), done.stderr
@@ -106,7 +106,7 @@ with sanitized():
         env={**os.environ, "KERNELMILL_CXX": "zig"},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
         check=False,
     )
     assert done.stdout.startswith("the sanitizer needs g++; the compiler is zig"), done.stderr

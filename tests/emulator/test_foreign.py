@@ -20,14 +20,14 @@ PROGRAMS = sorted((CORPUS / "programs").glob("*.cu"))
 def test_a_program_runs_unchanged_in_every_order(path):
     for schedule in (Schedule(), Schedule("random", seed=2, blocks=3)):
         with scheduled(schedule):
-            done = run_program(path, capture=True, timeout=100)
+            done = run_program(path, capture=True, timeout=600)
         assert (done.returncode, done.stderr) == (0, ""), done.stdout
         assert re.search(r"^0 wrong", done.stdout, re.MULTILINE)
 
 
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda p: p.stem)
 def test_nothing_is_found_in_a_right_program(path):
-    done = run_program(path, capture=True, timeout=100, sanitizer=Sanitizer())
+    done = run_program(path, capture=True, timeout=600, sanitizer=Sanitizer())
     assert (done.returncode, done.stderr, done.reports) == (0, "", ())
 
 
@@ -89,5 +89,5 @@ static unsigned long long ticks() {
 int main() { printf("%d", ticks() > 0); }
 """
     )
-    done = run_program(tmp_path / "program.cu", capture=True, timeout=60)
+    done = run_program(tmp_path / "program.cu", capture=True, timeout=600)
     assert (done.stdout, done.stderr) == ("1", "")

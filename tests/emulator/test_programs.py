@@ -22,7 +22,7 @@ cudaErrorInvalidConfiguration
 @pytest.mark.parametrize("schedule", [Schedule(), Schedule("random", seed=3, blocks=3)])
 def test_a_program_with_host_code_runs_unchanged(schedule):
     with scheduled(schedule):
-        done = run_program(CORPUS / "program.cu", ["777"], capture=True, timeout=60)
+        done = run_program(CORPUS / "program.cu", ["777"], capture=True, timeout=600)
     assert (done.returncode, done.stderr) == (0, "")
     lines, wanted = done.stdout.splitlines(), EXPECTED.splitlines()
     assert sorted(lines) == sorted(wanted)
@@ -31,7 +31,7 @@ def test_a_program_with_host_code_runs_unchanged(schedule):
 def run(tmp_path, text: str):
     path = tmp_path / "program.cu"
     path.write_text(text)
-    return run_program(path, capture=True, timeout=60)
+    return run_program(path, capture=True, timeout=600)
 
 
 def test_a_failed_assertion_breaks_the_device_and_not_the_program(tmp_path):
@@ -108,7 +108,7 @@ int main() {
   printf("%s", cudaGetErrorString(cudaDeviceSynchronize()));
 }"""
     )
-    done = run_program(path, capture=True, timeout=60, sanitizer=Sanitizer())
+    done = run_program(path, capture=True, timeout=600, sanitizer=Sanitizer())
     assert done.stdout == "unspecified launch failure"
     found = [(r.kind, str(r.place), r.array, r.index) for r in done.reports]
     assert found == [
@@ -135,10 +135,10 @@ def test_a_program_may_have_further_files(tmp_path):
     others = [tmp_path / "kernels.cu", tmp_path / "reference.cpp"]
     for sanitizer in (None, Sanitizer()):
         done = run_program(
-            tmp_path / "main.cu", others=others, capture=True, timeout=60, sanitizer=sanitizer
+            tmp_path / "main.cu", others=others, capture=True, timeout=600, sanitizer=sanitizer
         )
         assert (done.stdout, done.stderr, done.returncode) == ("0 wrong\n", "", 0)
-    lonely = run_program(tmp_path / "main.cu", capture=True, timeout=60)
+    lonely = run_program(tmp_path / "main.cu", capture=True, timeout=600)
     assert "it defines no `_Z9referencei`" in lonely.stderr or "`_Z3runPi`" in lonely.stderr
 
 

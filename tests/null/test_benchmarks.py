@@ -299,7 +299,7 @@ def test_a_quick_run_measures_a_family_and_writes_where_it_is_told(tmp_path):
         [*command, "--family", "overhead", "--case", "sum", "--output", str(target)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -318,7 +318,7 @@ def test_the_families_are_listed():
         [sys.executable, str(BENCHMARKS / "run.py"), "--list"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=True,
     )
     names = [line.split()[0] for line in done.stdout.splitlines()]

@@ -332,7 +332,7 @@ def test_without_column_numbers_instructions_tell(tmp_path):
 
 
 def run(command):
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -132,7 +132,7 @@ def test_the_null_device_needs_no_compiler() -> None:
         [sys.executable, "-W", "error", "-c", textwrap.dedent(text)],
         check=True,
         env=environment,
-        timeout=60,
+        timeout=600,
     )
 
 

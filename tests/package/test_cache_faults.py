@@ -292,7 +292,7 @@ def test_two_processes_fill_one_cache_and_ask_for_nothing_twice(served, there, t
     served.faults["/resolve/"] = lambda _, answer: time.sleep(0.02) or answer
     processes = [start(served, there, tmp_path) for _ in range(2)]
     for process in processes:
-        out, said = process.communicate(timeout=120)
+        out, said = process.communicate(timeout=600)
         assert process.returncode == 0, said
         assert out.endswith("done\n")
     asked = [r for r in served.log.requests if "/resolve/" in r]

@@ -254,7 +254,7 @@ def run_without_kernels(text):
     code = textwrap.dedent(ABSENT).replace("{{", "{").replace("}}", "}") + textwrap.dedent(text)
     made = subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert made.returncode == 0, made.stderr
     return made.stdout

@@ -154,7 +154,7 @@ def build(tmp_path, pyproject, locks):
     """
     return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(text)], capture_output=True, text=True, cwd=project,
-        timeout=120, check=False,
+        timeout=600, check=False,
     )  # fmt: skip
 
 

@@ -289,7 +289,7 @@ def test_two_processes_fill_one_cache(world):
         subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True)
         for _ in range(3)
     ]
-    assert [run.communicate(timeout=120)[0].strip() for run in runs] == ["2"] * 3
+    assert [run.communicate(timeout=600)[0].strip() for run in runs] == ["2"] * 3
     kernel = load_locked(world.shelves(offline=True), world.lock(), "org/top")
     assert kernel.answer() == "kernel-base 1.0.0"
 

@@ -90,7 +90,7 @@ def test_the_environment_alone_points_the_clients_here(served, tmp_path):  # noq
         k: v for k, v in os.environ.items() if not k.startswith(("HF_", "KERNELS_"))
     } | {"HF_ENDPOINT": served.endpoint, "HF_HOME": str(tmp_path / "home"), "HF_TOKEN": WRITER.token}  # fmt: skip
     run = [sys.executable, "-c", textwrap.dedent(text)]
-    done = subprocess.run(run, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(run, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "8"
 
