@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import shutil
+import signal
 import subprocess
+import sys
+import threading
 import time
 from pathlib import Path
 
@@ -40,11 +44,43 @@ def is_running(pid):
         return False
 
 
-def wait_for(condition, seconds=5.0):
+def wait_for(condition, seconds=600.0):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+def numbers(*paths):
+    """Return the process numbers that stand in files; none while one of them is not written."""
+    texts = [path.read_text() if path.exists() else "" for path in paths]
+    return [int(text) for text in texts] if all(text.endswith("\n") for text in texts) else []
+
+
+def is_inside(function):
+    """Say whether the main thread is in a function of that name."""
+    frame = sys._current_frames()[threading.main_thread().ident]
+    while frame is not None and frame.f_code.co_name != function:
+        frame = frame.f_back
+    return frame is not None
+
+
+@contextlib.contextmanager
+def interrupted_when(condition, *, inside):
+    """Interrupt the main thread, as Ctrl-C does, inside a function once `condition()` holds."""
+
+    def interrupt():
+        wait_for(lambda: condition() and is_inside(inside))
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGALRM)
+
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+        signal.signal(signal.SIGALRM, before)
 
 
 LANES = f"""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import math
 import os
-import signal
 import time
 from fractions import Fraction
 from pathlib import Path
@@ -22,7 +21,16 @@ from kernelmill.toolchain import (
     compile_shared,
     missing_features,
 )
-from toolchain_stand_ins import EXPORT, LANES, TWO, is_running, stand_in, wait_for
+from toolchain_stand_ins import (
+    EXPORT,
+    LANES,
+    TWO,
+    interrupted_when,
+    is_running,
+    numbers,
+    stand_in,
+    wait_for,
+)
 
 pytest_plugins = ["toolchain_fixtures"]
 pytestmark = pytest.mark.usefixtures("own_settings")
@@ -241,13 +249,17 @@ def fails(tmp_path, body, *, timeout=None):
 def test_a_compiler_that_hangs(tmp_path):
     pid = tmp_path / "cache"  # not looked at by `fails`
     start = time.monotonic()
-    error = fails(tmp_path, f"echo begun; sleep 300 & echo $! > {pid}; wait", timeout=0.5)
-    assert time.monotonic() - start < 5
+    for limit in (0.5, 5, 50):  # a busy machine may not have begun after half a second
+        pid.write_text("")
+        error = fails(tmp_path, f"echo begun; sleep 300 & echo $! > {pid}; wait", timeout=limit)
+        if numbers(pid):
+            break
+    assert time.monotonic() - start < 200  # the compiler would have slept for 300 s
     assert str(error) == (
-        "fake++ 99.1.0 did not finish k.cpp within the limit of 0.5 s\n\n"
+        f"fake++ 99.1.0 did not finish k.cpp within the limit of {limit} s\n\n"
         "hint: a larger limit, in seconds, can be set in KERNELMILL_CXX_TIMEOUT\n\nbegun"
     )
-    wait_for(lambda: not is_running(int(pid.read_text())))
+    wait_for(lambda: not is_running(*numbers(pid)))
 
 
 def test_the_limit_is_a_setting(tmp_path):
@@ -294,9 +306,7 @@ def test_a_compiler_that_is_killed(tmp_path):
 
 
 def test_a_compiler_that_prints_a_gigabyte(tmp_path):
-    start = time.monotonic()
     error = fails(tmp_path, "head -c 1000000000 /dev/zero | tr '\\0' 'x' >&2")
-    assert time.monotonic() - start < 20
     assert error.message == "fake++ 99.1.0 was stopped: it had printed 16 MiB of messages on k.cpp"
     assert len(error.log) < 1000
 
@@ -396,7 +406,7 @@ def test_the_first_failure_stops_the_others(tmp_path):
         compile_many(
             sources(tmp_path, 3), compiler=stand_in(tmp_path, body), march="native", jobs=2
         )
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 200  # the other one would have slept for 300 s
     assert not is_running(int(pid.read_text()))
     assert sorted(p.suffix for p in tmp_path.iterdir() if p.suffix == ".so") == []
 
@@ -404,14 +414,8 @@ def test_the_first_failure_stops_the_others(tmp_path):
 def test_keyboard_interrupt_stops_all(tmp_path):
     body = 'while [ "$1" != -o ]; do shift; done; echo $$ > "pid-$(basename $2)"; exec sleep 300'
     compiler = stand_in(tmp_path, body)
-    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
-    signal.setitimer(signal.ITIMER_REAL, 0.7)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            compile_many(sources(tmp_path, 2), compiler=compiler, march="native", jobs=2)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    pids = [int(p.read_text()) for p in tmp_path.glob("pid-*")]
-    assert len(pids) == 2
-    assert not any(is_running(p) for p in pids)
+    pids = [tmp_path / "pid-f0.so", tmp_path / "pid-f1.so"]
+    started = interrupted_when(lambda: numbers(*pids), inside="compile_many")
+    with pytest.raises(KeyboardInterrupt), started:
+        compile_many(sources(tmp_path, 2), compiler=compiler, march="native", jobs=2)
+    assert not any(is_running(p) for p in numbers(*pids))

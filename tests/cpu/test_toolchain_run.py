@@ -21,7 +21,7 @@ from kernelmill.toolchain import (
 from kernelmill.toolchain.cpu import read_cpu
 from kernelmill.toolchain.diagnostics import bound_log, hint_for, missing_runtime, summarise
 from kernelmill.toolchain.run import clean_environment, run
-from toolchain_stand_ins import is_running, wait_for
+from toolchain_stand_ins import interrupted_when, is_running, numbers, wait_for
 
 pytest_plugins = ["toolchain_fixtures"]
 pytestmark = pytest.mark.usefixtures("own_settings")
@@ -57,19 +57,24 @@ def test_the_environment_is_short_and_in_the_c_locale(monkeypatch):
 
 def test_a_timeout_kills_the_process_and_its_children(tmp_path):
     pids = tmp_path / "pids"
-    body = f"sleep 300 & echo $! > {pids}.new; mv {pids}.new {pids}; echo half; wait"
+    body = f"echo half; sleep 300 & echo $! > {pids}; wait"
     start = time.monotonic()
-    result = run(["sh", "-c", body], timeout=0.5)
-    assert time.monotonic() - start < 3
-    assert (result.outcome, result.output) == ("timeout", "half\n")
-    wait_for(lambda: not is_running(int(pids.read_text())))
+    for limit in (0.5, 5, 50):  # a busy machine may not have begun after half a second
+        pids.write_text("")
+        result = run(["sh", "-c", body], timeout=limit)
+        assert result.outcome == "timeout"
+        if numbers(pids):
+            break
+    assert time.monotonic() - start < 200  # the children would have slept for 300 s
+    assert result.output == "half\n"
+    wait_for(lambda: not is_running(*numbers(pids)))
 
 
 def test_a_child_that_lives_on_does_not_keep_the_caller_waiting(tmp_path):
     pids = tmp_path / "pids"
     start = time.monotonic()
     result = run(["sh", "-c", f"sleep 300 & echo $! > {pids}; echo done"], timeout=600)
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 200
     assert (result.outcome, result.returncode, result.output) == ("exited", 0, "done\n")
     wait_for(lambda: not is_running(int(pids.read_text())))
 
@@ -95,15 +100,9 @@ def test_much_output_that_ends_is_no_fault():
 
 def test_keyboard_interrupt_kills_the_process(tmp_path):
     pid = tmp_path / "pid"
-    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
-    signal.setitimer(signal.ITIMER_REAL, 0.5)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            run(["sh", "-c", f"echo $$ > {pid}; exec sleep 300"], timeout=600)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    assert not is_running(int(pid.read_text()))
+    with pytest.raises(KeyboardInterrupt), interrupted_when(lambda: numbers(pid), inside="_follow"):
+        run(["sh", "-c", f"echo $$ > {pid}; exec sleep 300"], timeout=600)
+    assert not is_running(*numbers(pid))
 
 
 def test_another_thread_can_cancel_a_run():
@@ -113,7 +112,7 @@ def test_another_thread_can_cancel_a_run():
     result = run(["sleep", "300"], timeout=600, cancel=cancel)
     timer.join()
     assert result.outcome == "cancelled"
-    assert result.seconds < 5
+    assert result.seconds < 200
 
 
 def test_a_program_that_ignores_the_end_of_its_children():
@@ -123,7 +122,7 @@ def test_a_program_that_ignores_the_end_of_its_children():
     finally:
         signal.signal(signal.SIGCHLD, before)
     assert (result.outcome, result.output) == ("exited", "done\n")
-    assert result.seconds < 10
+    assert result.seconds < 300
 
 
 def test_what_cannot_be_started_is_an_oserror(tmp_path):
@@ -179,7 +178,7 @@ def test_reading_stops_after_the_first_block(tmp_path):
     with pipe.open("w") as writer:
         writer.write(first)
         writer.flush()
-        reader.join(10)
+        reader.join(600)
         assert not reader.is_alive()
     assert found == [two]
 
