@@ -32,7 +32,7 @@ bench: $(VENV)/.bench
 
 # On a machine without network, `make gpu VENV=` takes the packages that PYTHON has; see docs/how-to/measure-on-a-gpu.md.
 gpu: $(if $(VENV),$(VENV)/.gpu,in-place)
-	$(if $(VENV),$(BIN)/python,PYTHONPATH=src:$$PYTHONPATH $(PYTHON)) benchmarks/gpu.py $(FAMILY) --out $(OUT) $(if $(COMMIT),--commit $(COMMIT))
+	$(if $(VENV),$(BIN)/python,PYTHONPATH=src:$$PYTHONPATH $(PYTHON)) benchmarks/gpu.py $(FAMILY) --out $(OUT) $(if $(TOTAL),--total $(TOTAL)) $(if $(COMMIT),--commit $(COMMIT))
 
 # What such a machine lacks, for its Python and platform.
 wheels:

@@ -141,23 +141,34 @@ def cases(budget: Budget) -> Iterator[Case]:
     del budget
     names, missing = _names()
     scopes: list[dict[str, Any]] = []
-    for call in _CALLS:
-        skipped: dict[str, str] = {}
-        found: list[Contender] = []
-        for name, statement in {OURS: call.ours, **call.others}.items():
-            timer = _timer(statement, names, scopes)
-            if isinstance(timer, str):
-                skipped[name] = missing.get(name, timer)
-            else:
-                found.append(Contender(name, lambda: None, timer, compared=False))
-        if OURS in skipped:  # no family of algorithms is faster than one that does not exist
-            print(f"{call.name}: {skipped[OURS]}", file=sys.stderr)
-            continue
-        if "launch" in call.name or "kernel" in call.name:
-            found.append(Contender(FLOOR, lambda: None, names["c_loop"], compared=False))
-        yield Case(call.name, "float32", ELEMENTS, tuple(found), call.goals, skipped=skipped)
-    for scope in scopes:  # plans keep functions, and a lambda of a statement its whole scope
-        scope.clear()
+    try:
+        for call in _CALLS:
+            case = _case(call, names, missing, scopes)
+            if case is not None:
+                yield case
+    finally:
+        for scope in scopes:  # plans keep functions, and a lambda of a statement its whole scope
+            scope.clear()
+
+
+def _case(
+    call: _Call, names: dict[str, Any], missing: dict[str, str], scopes: list[dict[str, Any]]
+) -> Case | None:
+    """Return a case, or None where kernelmill does not take the call here."""
+    skipped: dict[str, str] = {}
+    found: list[Contender] = []
+    for name, statement in {OURS: call.ours, **call.others}.items():
+        timer = _timer(statement, names, scopes)
+        if isinstance(timer, str):
+            skipped[name] = missing.get(name, timer)
+        else:
+            found.append(Contender(name, lambda: None, timer, compared=False))
+    if OURS in skipped:  # no family of algorithms is faster than one that does not exist
+        print(f"{call.name}: {skipped[OURS]}", file=sys.stderr)
+        return None
+    if "launch" in call.name or "kernel" in call.name:
+        found.append(Contender(FLOOR, lambda: None, names["c_loop"], compared=False))
+    return Case(call.name, "float32", ELEMENTS, tuple(found), call.goals, skipped=skipped)
 
 
 def _timer(

@@ -100,6 +100,7 @@ class _Pair:
         small = kernels.values_of(example)
         arrays = [v for v in small.values() if isinstance(v, np.ndarray)]
         self.name, self.dtype = example.name, arrays[0].dtype.name
+        self.elements = 0  # known when the arrays are made
 
     def case(self) -> Case:
         """Return the case: both forms timed on arrays of their own."""

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import cuda_timing as timing
 import kernelmill as km
 from cuda_peers import CurrentStream, Work, case_of, peer
-from cuda_sort import Later, Wanted
-from harness import COPY, OURS, Goal
+from cuda_sort import Wanted
+from harness import COPY, OURS, Goal, Later
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,7 +37,7 @@ def cases(budget: Budget) -> Iterator[Later]:
     """Yield the cases of the family."""
     for elements in timing.sizes(budget):
         for name in (_KEYS, _PAIRS, _MERGE):
-            yield Later(name, "int32", partial(_case, name, elements))
+            yield Later(name, "int32", elements, partial(_case, name, elements))
 
 
 def _case(name: str, elements: int) -> Case:

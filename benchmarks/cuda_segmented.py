@@ -11,12 +11,12 @@ import numpy as np
 import cuda_timing as timing
 import kernelmill as km
 from cuda_peers import Work, built_beside, peer, prepared
-from harness import COPY, FASTEST, OURS, Goal
+from harness import COPY, FASTEST, OURS, Goal, Later
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from harness import Budget
+    from harness import Budget, Case
 
 __all__ = ["cases"]
 
@@ -25,6 +25,7 @@ _RATIOS: Final = {1: 10.0, 8: 10.0, 64: 10.0, 1024: 2.0}
 _AT_EVERY_SIZE: Final = Goal(FASTEST, seconds=0.5e-6, share=0.02)
 _MIXED: Final = Goal(COPY, 0.85)
 _LEAST: Final = 1 << 16
+_FIXED: Final = "sums of rows of 1024"
 
 
 def plus(a: Any, b: Any) -> Any:
@@ -32,21 +33,34 @@ def plus(a: Any, b: Any) -> Any:
     return a + b
 
 
-def cases(budget: Budget) -> Iterator[Work]:
+def cases(budget: Budget) -> Iterator[Later]:
     """Yield the cases of the family."""
     built_beside([partial(_cuda_compute, op, _arrays(_even(8, 64), 64)) for op in (km.add, plus)])
     for elements in (n for n in timing.sizes(budget) if n >= _LEAST):
         large = elements >= timing.LARGEST
         for length, ratio in _RATIOS.items():
             goals = (Goal("cuda.compute", ratio),) if large else ()
-            offsets = _even(length, elements)
-            yield _work(f"sums of segments of {length}", km.add, elements, offsets, goals)
-        yield _fixed(elements)
-        goals = (_MIXED,) if large else ()
-        offsets = _mixed(elements)
-        yield _work("sums of segments of mixed lengths", km.add, elements, offsets, goals)
-        offsets = _even(1024, elements)
-        yield _work("in order: sums of segments of 1024", plus, elements, offsets, ())
+            yield _later(f"sums of segments of {length}", elements, partial(_even, length), goals)
+        yield Later(_FIXED, "float32", elements, partial(_fixed, elements))
+        yield _later(
+            "sums of segments of mixed lengths", elements, _mixed, (_MIXED,) if large else ()
+        )
+        yield _later("in order: sums of segments of 1024", elements, partial(_even, 1024), (), plus)
+
+
+def _later(
+    name: str,
+    elements: int,
+    offsets: Callable[[int], Any],
+    goals: tuple[Goal, ...],
+    operator: Any = km.add,
+) -> Later:
+    """Return what makes the offsets, which are as large as the elements, when it is its turn."""
+
+    def case() -> Case:
+        return _work(name, operator, elements, offsets(elements), goals).case()
+
+    return Later(name, "float32", elements, case)
 
 
 def _even(length: int, elements: int) -> Any:
@@ -89,11 +103,11 @@ def _work(name: str, operator: Any, elements: int, offsets: Any, goals: tuple[Go
     )
 
 
-def _fixed(elements: int) -> Work:
+def _fixed(elements: int) -> Case:
     """Segments of one length that the call is told."""
-    work = _work("sums of rows of 1024", km.add, elements, _even(1024, elements), ())
+    work = _work(_FIXED, km.add, elements, _even(1024, elements), ())
     makers = {OURS: _ours_fixed, "torch": _torch_rows, "cuda.compute": work.makers["cuda.compute"]}
-    return replace(work, makers=makers, bytes=4 * elements + elements // 256)
+    return replace(work, makers=makers, bytes=4 * elements + elements // 256).case()
 
 
 def _arrays(offsets: Any, elements: int) -> timing.Arrays:

@@ -6,7 +6,7 @@ the host, the others by graphs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,7 +24,7 @@ from cuda_peers import (
     peer,
     prepared,
 )
-from harness import FASTEST, OURS, Contender, Goal
+from harness import FASTEST, OURS, Contender, Goal, Later
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -48,15 +48,6 @@ _RUN: Final = 4
 _WAITS: Final = {"torch": "torch, with the host", "CuPy": "CuPy, with the host"}
 
 
-@dataclass(frozen=True, slots=True)
-class Later:
-    """A case whose arrays are made when it is its turn."""
-
-    name: str
-    dtype: str
-    case: Callable[[], Case]
-
-
 def cases(budget: Budget) -> Iterator[Later]:
     """Yield the cases of the family."""
     built_beside(
@@ -69,12 +60,12 @@ def cases(budget: Budget) -> Iterator[Later]:
     )
     for elements in timing.sizes(budget):
         for dtype in _DTYPES:
-            yield Later(_SELECT, dtype, partial(_select, dtype, elements))
-        yield Later(_SELECT, _STRUCT, partial(_structs, elements))
-        yield Later(_PARTITION, "float32", partial(_partition, elements))
-        yield Later(_THREE, "float32", partial(_three, elements))
-        yield Later(_KEYS, "int32", partial(_by_key, elements))
-        yield Later(_RUNS, "int32", partial(_runs, elements))
+            yield Later(_SELECT, dtype, elements, partial(_select, dtype, elements))
+        yield Later(_SELECT, _STRUCT, elements, partial(_structs, elements))
+        yield Later(_PARTITION, "float32", elements, partial(_partition, elements))
+        yield Later(_THREE, "float32", elements, partial(_three, elements))
+        yield Later(_KEYS, "int32", elements, partial(_by_key, elements))
+        yield Later(_RUNS, "int32", elements, partial(_runs, elements))
 
 
 def _goals(elements: int, ratio: float) -> tuple[Goal, ...]:

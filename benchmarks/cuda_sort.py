@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import cuda_timing as timing
 import kernelmill as km
 from cuda_peers import FAILURES, CurrentStream, Work, case_of, cupy_view, on_cupy, peer
-from harness import COPY, OURS, Goal
+from harness import COPY, OURS, Goal, Later
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,29 +46,20 @@ _K: Final = 100
 _LENGTHS: Final = (1, 2, 3, 8, 64, 1024, 1_000_000)
 
 
-@dataclass(frozen=True, slots=True)
-class Later:
-    """A case whose arrays are made when it is its turn."""
-
-    name: str
-    dtype: str
-    case: Callable[[], Case]
-
-
 def cases(budget: Budget) -> Iterator[Later]:
     """Yield the cases of the family."""
     _compile_all(timing.sizes(budget))
     for elements in timing.sizes(budget):
         for dtype in _DTYPES:
-            yield Later(_KEYS, dtype, partial(_case, _KEYS, dtype, elements))
-        yield Later(_PAIRS, "int32", partial(_case, _PAIRS, "int32", elements))
-        yield Later(_PLACES, "float32", partial(_case, _PLACES, "float32", elements))
+            yield Later(_KEYS, dtype, elements, partial(_case, _KEYS, dtype, elements))
+        yield Later(_PAIRS, "int32", elements, partial(_case, _PAIRS, "int32", elements))
+        yield Later(_PLACES, "float32", elements, partial(_case, _PLACES, "float32", elements))
         if elements >= _LONG:
-            yield Later(_FIRST, "float32", partial(_case, _FIRST, "float32", elements))
-            yield Later(_MIXED, "int32", partial(_case, _MIXED, "int32", elements))
+            yield Later(_FIRST, "float32", elements, partial(_case, _FIRST, "float32", elements))
+            yield Later(_MIXED, "int32", elements, partial(_case, _MIXED, "int32", elements))
         if elements >= timing.LARGEST:
-            yield Later(_FEW, "int32", partial(_case, _FEW, "int32", elements))
-            yield Later(_SORTED, "int32", partial(_case, _SORTED, "int32", elements))
+            yield Later(_FEW, "int32", elements, partial(_case, _FEW, "int32", elements))
+            yield Later(_SORTED, "int32", elements, partial(_case, _SORTED, "int32", elements))
 
 
 def _compile_all(sizes: tuple[int, ...]) -> None:

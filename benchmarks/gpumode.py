@@ -45,6 +45,7 @@ class Sizes:
     name: str
     dtype: str
     problem: Problem
+    elements: int = 0  # many
 
 
 def cases(budget: Budget) -> Iterator[Sizes]:
@@ -54,8 +55,8 @@ def cases(budget: Budget) -> Iterator[Sizes]:
         yield Sizes(problem.name, problem.dtype, problem)
 
 
-def rows_of(made: Sizes, budget: Budget) -> list[Row]:
-    """Return a row for each size of a problem, and one of the geometric means.
+def rows_of(made: Sizes, budget: Budget) -> Iterator[Row]:
+    """Yield a row for each size of a problem, and one of the geometric means.
 
     Raises
     ------
@@ -64,26 +65,26 @@ def rows_of(made: Sizes, budget: Budget) -> list[Row]:
     """
     problem = made.problem
     solutions, skipped = contenders(problem.name)
+    limit = budget.share * _SECONDS / (10 if budget.quick else 1)
     rows = []
     for size in problem.sizes[:2] if budget.quick else problem.sizes:
         seconds = {
-            name: timed(name, solve, problem, size, _SECONDS / (10 if budget.quick else 1))
-            for name, solve in solutions.items()
+            name: timed(name, solve, problem, size, limit) for name, solve in solutions.items()
         }
-        rows.append(
-            Row(
-                case=problem.name + "".join(f", {percent} % of one" for percent in size[1:]),
-                dtype=problem.dtype,
-                elements=problem.elements(size),
-                bytes=0,
-                written=0,
-                rounds=max(map(len, seconds.values())),
-                best={name: statistics.fmean(found) for name, found in seconds.items()},
-                median={name: statistics.median(found) for name, found in seconds.items()},
-                skipped=skipped,
-            )
+        row = Row(
+            case=problem.name + "".join(f", {percent} % of one" for percent in size[1:]),
+            dtype=problem.dtype,
+            elements=problem.elements(size),
+            bytes=0,
+            written=0,
+            rounds=max(map(len, seconds.values())),
+            best={name: statistics.fmean(found) for name, found in seconds.items()},
+            median={name: statistics.median(found) for name, found in seconds.items()},
+            skipped=skipped,
         )
-    return [*rows, _means(problem, rows)]
+        rows.append(row)
+        yield row
+    yield _means(problem, rows)
 
 
 def _means(problem: Problem, rows: list[Row]) -> Row:

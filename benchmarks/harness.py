@@ -35,6 +35,7 @@ __all__ = [
     "Case",
     "Contender",
     "Goal",
+    "Later",
     "Row",
     "largest_error",
     "measure",
@@ -115,6 +116,19 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
+class Later:
+    """A case whose arrays are made when it is its turn; what `case` returns may make it in turn.
+
+    `elements` are those of its row, 0 where they are not known before.
+    """
+
+    name: str
+    dtype: str
+    elements: int
+    case: Callable[[], Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """What a case gave, in seconds a call: the best and the median of the rounds."""
 
@@ -128,6 +142,11 @@ class Row:
     median: dict[str, float]
     goals: tuple[Goal, ...] = ()
     skipped: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """What tells the row from others of its family."""
+        return self.case, self.dtype, self.elements
 
     def as_json(self) -> dict[str, Any]:
         """Return the row as plain data; `Row.from_json` reads it back."""
@@ -169,13 +188,17 @@ def verdict(row: Row, goal: Goal) -> tuple[float | None, bool]:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How long to measure: sizes, rounds, seconds of one case and of one batch of calls."""
+    """How long to measure: sizes, rounds, seconds of one case and of one batch of calls.
+
+    `share` is how much of the usual time a case has: less than 1 where a family's time is short.
+    """
 
     quick: bool
     sizes: tuple[int, ...]
     rounds: tuple[int, int]
     case_seconds: float
     batch_seconds: float
+    share: float = 1.0
 
     @property
     def large(self) -> int:

@@ -108,9 +108,12 @@ def render(data: results.Data) -> str:
     found = data["machine"]
     parts = _gpu(found) if "gpu" in found else _processor(found)
     for name, family in data["families"].items():
-        rows = [Row.from_json(row) for row in family["rows"]]
-        parts += [f"#### {name}", _stamp(family["stamp"]), _table(rows, family["stamp"])]
-        parts += _skipped(rows)
+        parts.append(f"#### {name}")
+        for number, group in enumerate(results.groups(family)):
+            rows = [Row.from_json(row) for row in group["rows"]]
+            older = "Older rows, which that run did not measure. " if number else ""
+            parts += [older + _stamp(group["stamp"]), _table(rows, group["stamp"])]
+            parts += _skipped(rows)
     return "\n\n".join(parts)
 
 
@@ -220,16 +223,18 @@ def update(docs: Path = DOCS, directory: Path = results.DIRECTORY) -> list[Path]
 def take(carried: Path, directory: Path = results.DIRECTORY) -> Path:
     """Merge the families of a file from another machine into what is kept; returns that file.
 
+    Of a family that was measured in part, the newest of each row is kept.
+
     Raises ValueError where one of the files is not a results file, or is of another machine.
     """
     found = results.read(carried)
     target = results.place(directory, results.machine_name(found["machine"]))
     kept = results.read(target) if target.exists() else None
-    for name, family in found["families"].items():
-        rows = [Row.from_json(row) for row in family["rows"]]
-        kept = results.merge(kept, found["machine"], {name: rows}, family["stamp"])
-    if kept is not None:
-        results.write(target, kept)
+    old = {} if kept is None else kept["families"]
+    taken = {
+        name: results.combined(old.get(name), family) for name, family in found["families"].items()
+    }
+    results.write(target, results.merge(kept, found["machine"], taken))
     return target
 
 

@@ -1,7 +1,8 @@
 """Results files: what one looks like, what it says of the machine, and how runs are merged.
 
-One file a processor or GPU, `results/<machine>.json`. A family is replaced as a whole and carries
-the stamp of the run that measured it: commit, date, versions, the rooflines of that same run.
+One file a processor or GPU, `results/<machine>.json`. A family carries the stamp of the run that
+measured it: commit, date, versions, the rooflines of that same run. A run that measured some of its
+rows replaces those; the others stay beside them as "older", under the stamps of their own runs.
 """
 
 from __future__ import annotations
@@ -24,14 +25,17 @@ from peers import threads
 from reference import FLAGS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from kernelmill.runtime.calibrate import Roofline
 
 __all__ = [
     "DIRECTORY",
     "SCHEMA",
+    "combined",
     "common_stamp",
+    "groups",
+    "joined",
     "machine",
     "machine_name",
     "merge",
@@ -161,27 +165,114 @@ def validate(data: Any) -> Data:
     _has(data, ("schema", "machine", "families"), "the file")
     is_gpu = "gpu" in data["machine"]
     _has(data["machine"], _GPU_KEYS if is_gpu else _MACHINE_KEYS, "machine")
+    keys = _GPU_STAMP_KEYS if is_gpu else _STAMP_KEYS
     for name, family in data["families"].items():
-        _has(family, ("stamp", "rows"), f"family {name}")
-        keys = _GPU_STAMP_KEYS if is_gpu else _STAMP_KEYS
-        _has(family["stamp"], keys, f"the stamp of {name}")
-        for number, row in enumerate(family["rows"]):
-            try:
-                checked = Row.from_json(row)
-            except (TypeError, KeyError) as error:
-                raise ValueError(f"row {number} of {name}: {error}") from None
-            if not checked.best or min(checked.best.values()) <= 0:
-                raise ValueError(f"row {number} of {name} ({checked.case}): no positive seconds")
+        _has(family, ("stamp", "rows"), f"family {name}", ("older", "partial"))
+        for group in groups(family):
+            _has(group, ("stamp", "rows"), f"older rows of {name}")
+            _has(group["stamp"], keys, f"the stamp of {name}")
+            for number, row in enumerate(group["rows"]):
+                _check_row(row, number, name)
+        _check_keys(family, name)
     return data
 
 
-def _has(data: Data, keys: Any, where: str) -> None:
-    missing, unknown = sorted(set(keys) - set(data)), sorted(set(data) - set(keys))
+def _check_row(row: Any, number: int, family: str) -> None:
+    try:
+        checked = Row.from_json(row)
+    except (TypeError, KeyError) as error:
+        raise ValueError(f"row {number} of {family}: {error}") from None
+    if not checked.best or min(checked.best.values()) <= 0:
+        raise ValueError(f"row {number} of {family} ({checked.case}): no positive seconds")
+
+
+def _check_keys(family: Data, name: str) -> None:
+    """Raise ValueError where a row stands in the results of two runs."""
+    seen = [_key(row) for group in groups(family) for row in group["rows"]]
+    for key in seen:
+        if seen.count(key) > 1:
+            raise ValueError(f"family {name} has two rows {key[0]} {key[1]} {key[2]}")
+
+
+def _has(data: Data, keys: Any, where: str, optional: Any = ()) -> None:
+    missing, unknown = sorted(set(keys) - set(data)), sorted({*data} - {*keys, *optional})
     if missing or unknown:
         raise ValueError(f"{where}: missing {missing}, unknown {unknown}")
 
 
-def merge(old: Data | None, found: Data, families: dict[str, Sequence[Row]], stamped: Data) -> Data:
+def _key(row: Data) -> tuple[str, str, int]:
+    return row["case"], row["dtype"], row["elements"]
+
+
+def groups(family: Data) -> list[Data]:
+    """Return the rows of each run that a family holds, with their stamp, the newest run first."""
+    newest = {"stamp": family["stamp"], "rows": family["rows"]}
+    return [newest, *family.get("older", ())]
+
+
+def joined(
+    old: Data | None,
+    rows: Sequence[Row],
+    stamped: Data,
+    *,
+    partial: bool = False,
+    wrong: Callable[[Row], bool] = lambda _: False,
+) -> Data | None:
+    """Return a family as a run leaves it, None where there is nothing of it.
+
+    A `partial` run keeps the rows that it did not measure, but for those that it found `wrong`.
+    """
+    if not partial:
+        return {"stamp": stamped, "rows": [row.as_json() for row in rows]}
+    new = {row.key for row in rows}
+    left = [{"stamp": stamped, "rows": [row.as_json() for row in rows]}] if rows else []
+    for group in [] if old is None else groups(old):
+        older = [
+            row for row in group["rows"] if _key(row) not in new and not wrong(Row.from_json(row))
+        ]
+        if older:
+            left.append({"stamp": group["stamp"], "rows": older})
+    return _family(left, partial=bool(rows) or (old is not None and "partial" in old))
+
+
+def combined(old: Data | None, carried: Data) -> Data:
+    """Return a family of one file with the same family of another: the newest of each row.
+
+    A run that measured all of it replaces what is older as a whole.
+    """
+    if old is None:
+        return carried
+    if "partial" not in carried:
+        return carried if carried["stamp"]["date"] >= old["stamp"]["date"] else old
+    newest: dict[tuple[str, str, int], tuple[Data, Data]] = {}
+    for group in sorted([*groups(old), *groups(carried)], key=_date):
+        newest |= {_key(row): (group["stamp"], row) for row in group["rows"]}
+    left: list[Data] = []
+    for stamped, row in newest.values():
+        place = next((g for g in left if g["stamp"] == stamped), None)
+        if place is None:
+            left.append({"stamp": stamped, "rows": [row]})
+        else:
+            place["rows"].append(row)
+    found = _family(left, partial=True)
+    assert found is not None
+    return found
+
+
+def _family(left: list[Data], *, partial: bool) -> Data | None:
+    """Return the family of the rows of several runs."""
+    if not left:
+        return None
+    first, *rest = sorted(left, key=_date, reverse=True)
+    family = {**first, "older": rest} if rest else dict(first)
+    return {**family, "partial": True} if partial else family
+
+
+def _date(group: Data) -> str:
+    return str(group["stamp"]["date"])
+
+
+def merge(old: Data | None, found: Data, families: dict[str, Data]) -> Data:
     """Return `old` with these families replaced, or a new file.
 
     Raises ValueError when `old` is of another machine.
@@ -189,10 +280,12 @@ def merge(old: Data | None, found: Data, families: dict[str, Sequence[Row]], sta
     if old is not None and old["machine"] != found:
         differs = [key for key in found if old["machine"].get(key) != found[key]]
         raise ValueError(f"the file is of another machine: {', '.join(differs)} differ")
-    kept = {} if old is None else dict(old["families"])
-    for name, rows in families.items():
-        kept[name] = {"stamp": stamped, "rows": [row.as_json() for row in rows]}
-    return {"schema": SCHEMA, "machine": found, "families": dict(sorted(kept.items()))}
+    kept = {} if old is None else old["families"]
+    return {
+        "schema": SCHEMA,
+        "machine": found,
+        "families": dict(sorted({**kept, **families}.items())),
+    }
 
 
 def write(path: Path, data: Data) -> None:

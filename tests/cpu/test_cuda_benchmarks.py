@@ -116,7 +116,7 @@ def test_the_goals_of_a_gpu():
 def a_file(**families):
     data = None
     for name, rows in families.items():
-        data = results.merge(data, MACHINE, {name: rows}, STAMP)
+        data = results.merge(data, MACHINE, {name: results.joined(None, rows, STAMP)})
     return data
 
 
@@ -150,7 +150,8 @@ def test_what_is_not_a_results_file_of_a_gpu_is_refused(change, text):
 
 def test_results_from_another_machine_are_taken_over_family_by_family(tmp_path):
     kept = tmp_path / "kept"
-    results.write(kept / "nvidia-h200.json", a_file(cuda_transform=[ROW, ROW], cuda_host=[LAUNCH]))
+    both = a_file(cuda_transform=[ROW, replace(ROW, elements=8)], cuda_host=[LAUNCH])
+    results.write(kept / "nvidia-h200.json", both)
     carried = tmp_path / "carried.json"
     results.write(carried, a_file(cuda_transform=[ROW]))
     assert report.take(carried, kept) == kept / "nvidia-h200.json"
@@ -331,7 +332,8 @@ def test_a_row_that_fails_is_left_out_and_the_run_fails(no_gpu, monkeypatch, tmp
 
     good = work_with()
     bad = replace(good, name="bad", makers={OURS: wrong})
-    monkeypatch.setattr(cuda_transform, "cases", lambda budget: iter((good, bad, good)))
+    other = replace(good, name="another")
+    monkeypatch.setattr(cuda_transform, "cases", lambda budget: iter((good, bad, other)))
     monkeypatch.setattr(cuda_timing, "absent", lambda: "")
     monkeypatch.setattr(cuda_timing, "machine", lambda: MACHINE)
     monkeypatch.setattr(cuda_timing, "roofline", lambda: STAMP["roofline"])
@@ -339,7 +341,7 @@ def test_a_row_that_fails_is_left_out_and_the_run_fails(no_gpu, monkeypatch, tmp
     target = tmp_path / "results.json"
     assert run.main(["--family", "cuda_transform", "--quick", "--output", str(target)]) == 1
     rows = results.read(target)["families"]["cuda_transform"]["rows"]
-    assert [row["case"] for row in rows] == [good.name] * 2
+    assert [row["case"] for row in rows] == [good.name, "another"]
     assert "FAILED: cuda_transform: bad float32: kernelmill: " in capsys.readouterr().err
     monkeypatch.setattr(cuda_transform, "cases", lambda budget: iter((good,)))
     assert run.main(["--family", "cuda_transform", "--quick", "--output", str(target)]) == 0
@@ -404,11 +406,13 @@ def test_make_gpu_runs_tests_then_benchmarks_and_leaves_the_results(tmp_path, mo
     ran, results_of = [], {"pytest": 0, "cuda_transform": 0}
     monkeypatch.setattr(cuda_timing, "absent", lambda: "")
     monkeypatch.setattr(cuda_timing, "machine", lambda: MACHINE)
+    monkeypatch.setattr(gpu, "_machine_name", lambda: "nvidia-h200")
+    monkeypatch.setattr(gpu.signal, "signal", lambda *_: None)
     monkeypatch.setattr(results, "DIRECTORY", tmp_path / "results")
     monkeypatch.setattr(results, "place", lambda name: tmp_path / "results" / f"{name}.json")
     results.write(tmp_path / "results" / "nvidia-h200.json", a_file(cuda_transform=[ROW]))
 
-    def python(command, seconds):
+    def python(command, seconds, *_):
         ran.append((command, seconds))
         return results_of[command[1] if command[0] == "-m" else command[2]]
 
@@ -419,8 +423,9 @@ def test_make_gpu_runs_tests_then_benchmarks_and_leaves_the_results(tmp_path, mo
     assert tests[:4] == ["-m", "pytest", "-m", "cuda and not slow"]
     assert str(ROOT / "tests" / "cuda" / "test_transform.py") in tests
     assert half == 50
-    assert benchmark[1:] == ["--family", "cuda_transform", "--commit", "abc"]
-    assert 99 < rest <= 100
+    assert benchmark[1:3] == ["--family", "cuda_transform"]
+    assert benchmark[3:] == ["--budget", f"{0.9 * rest:.0f}", "--commit", "abc"]
+    assert rest <= 100
     assert results.read(out / "nvidia-h200.json")["families"].keys() == {"cuda_transform"}
     ran.clear()
     assert gpu.main(["runtime", "--out", str(out), "--skip", "benchmarks"]) == 0

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -70,7 +71,7 @@ CALL = Row(
 def a_file(**families):
     data = None
     for name, rows in families.items():
-        data = results.merge(data, MACHINE, {name: rows}, STAMP)
+        data = results.merge(data, MACHINE, {name: results.joined(None, rows, STAMP)})
     return data
 
 
@@ -87,10 +88,11 @@ def test_a_results_file_survives_a_round_trip(tmp_path):
 
 
 def test_a_run_replaces_its_own_families_only():
-    old = a_file(transform=[ROW, ROW], overhead=[CALL])
+    old = a_file(transform=[ROW, replace(ROW, elements=8)], overhead=[CALL])
     kept = copy.deepcopy(old)
     later = {**STAMP, "commit": "fedcba"}
-    new = results.merge(old, MACHINE, {"transform": [ROW]}, later)
+    family = results.joined(old["families"]["transform"], [ROW], later)
+    new = results.merge(old, MACHINE, {"transform": family})
     assert old == kept
     assert new["families"]["overhead"] == old["families"]["overhead"]
     assert new["families"]["transform"]["stamp"] == later
@@ -100,7 +102,7 @@ def test_a_run_replaces_its_own_families_only():
 def test_results_of_another_machine_are_not_mixed_in():
     other = {**MACHINE, "cores": 4, "cpu": "Another"}
     with pytest.raises(ValueError, match=r"^the file is of another machine: cpu, cores differ$"):
-        results.merge(a_file(transform=[ROW]), other, {"transform": [ROW]}, STAMP)
+        results.merge(a_file(transform=[ROW]), other, {})
 
 
 def broken(change):
