@@ -184,6 +184,55 @@ def test_adjacent_difference(count: int, place: str) -> None:
         np.testing.assert_array_equal(out[::-1], wanted * 3)
 
 
+@pytest.mark.parametrize("count", [0, 1, 2, 129])
+def test_plans_of_neighbours(count: int, place: str) -> None:
+    x = np.random.default_rng(count).integers(0, 100, count)
+    wanted = np.concatenate([x[:1], np.diff(x)])
+    plan = km.adjacent_difference.plan(x)
+    np.testing.assert_array_equal(plan(x), wanted)
+    out, same = np.full(count, 7), x.copy()
+    assert plan(x, out=out) is out
+    assert plan(same, out=same) is same
+    np.testing.assert_array_equal(out, wanted)
+    np.testing.assert_array_equal(same, wanted)
+    room = np.append(x, 0)  # a result that lies one element behind what it is made of
+    plan(room[:count], out=room[1:])
+    np.testing.assert_array_equal(room[1:], wanted)
+    doubled = it.transform(x, lambda v: 2 * v)
+    around = km.adjacent_difference.plan(doubled, out=it.reverse(out))
+    around(doubled, out=it.reverse(out))
+    np.testing.assert_array_equal(out[::-1], 2 * wanted)
+
+
+def test_a_plan_of_neighbours_takes_other_lengths_and_scalars(place: str) -> None:
+    gain = 2
+    plan = km.adjacent_difference.plan(I32, lambda a, before: gain * (a - before))
+    gain = 5
+    np.testing.assert_array_equal(plan(I32), [0] + [5] * (N - 1))
+    np.testing.assert_array_equal(plan(I32[:9]), [0] + [5] * 8)
+    strided = km.adjacent_difference.plan(I32[::3], np.subtract)
+    np.testing.assert_array_equal(strided(I32[::3][:50]), [0] + [3] * 49)
+    with pytest.raises(km.ArgumentError, match="prepared for .*int32.*, the arrays need .*float32"):
+        plan(X)
+
+
+def test_plans_of_for_each(place: str) -> None:
+    x, y = I32.copy(), I32.copy()
+    each = km.for_each.plan(x, lambda v: v + 1)
+    assert each(x) is x
+    np.testing.assert_array_equal(x, I32 + 1)
+    assert each(x[:7]).base is x
+    np.testing.assert_array_equal(x[:8], [2, 3, 4, 5, 6, 7, 8, 8])
+    both = km.for_each.plan((x, y), lambda a, b: (b, a - b))
+    got = both(x, y)
+    assert got[0] is x
+    assert got[1] is y
+    np.testing.assert_array_equal(x, I32)
+    odd = it.strided(y, 2)
+    km.for_each.plan(odd, lambda v: v * 0)(odd)
+    assert not y[::2].any()
+
+
 # ----------------------------------------------------------------------------- drawn nests
 
 

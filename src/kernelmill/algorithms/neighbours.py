@@ -1,41 +1,46 @@
 """`for_each` and `adjacent_difference`: element-wise calls in place, and of neighbouring elements.
 
-Both are calls of `transform` with operands of their own.
+Both are calls of `transform` with operands of their own; differences of an array of the host have a
+kernel of their own, `host/neighbours.hpp`, around the same loops.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from kernelmill import events
 from kernelmill.algorithms import iterators
 from kernelmill.algorithms import weave as nodes
 from kernelmill.algorithms.arguments import backend_of, outputs_of, rules_of
+from kernelmill.algorithms.costs import Cost, count_flops
 from kernelmill.algorithms.feed_nodes import Ground, Position, Strand
 from kernelmill.algorithms.feeds import apart, moved_feeds, named_parts, out_ground
-from kernelmill.algorithms.plan import Bound, execute
-from kernelmill.algorithms.transform import bind_operands, transform
-from kernelmill.compiler.op import Op, as_op, specialize
+from kernelmill.algorithms.plan import Bound, Plan, Scope, build, execute, key_of, lately, remember
+from kernelmill.algorithms.series import SeriesPlan, bound_steps
+from kernelmill.algorithms.source import neighbours_source
+from kernelmill.algorithms.transform import bind_operands, plan_as, transform
+from kernelmill.compiler.op import Op, as_op, root_of, specialize
 from kernelmill.dtypes import (
     DType,
     StructType,
     TupleType,
-    bfloat16,
-    dtype_of,
     int64,
     promotion,
     storage,
 )
 from kernelmill.errors import DTypeError, ShapeError
 from kernelmill.runtime.devices import current_backend
-from kernelmill.runtime.memory import as_view, empty_like_library
+from kernelmill.runtime.memory import as_view
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kernelmill.algorithms.arguments import Argument
+    from kernelmill.algorithms.layout import Access
     from kernelmill.algorithms.moves import Moved
     from kernelmill.dtypes import Type
 
@@ -121,45 +126,148 @@ def adjacent_difference(
     array([ 1,  4, 36])
     """
     operator = as_op(op)
-    if type(x) is np.ndarray and x.ndim == 1 and len(x) > 1:
-        made = _on_host(operator, x, out)
-        if made is not None:
-            return made
-    call = moved_feeds((x,), out, "x")
+    key = _quick_key(operator, x, out)
+    if key is not None:
+        for found in lately(key):
+            launch = found.told_launch if events.active else found.try_launch
+            done = launch((operator.function,), (x,), out)
+            if done is not None:
+                return done
+    bound = _prepare(operator, (x,), out)
+    if key is not None and bound.is_plain:
+        remember(key, _plan_of(operator, bound))
+    return execute(bound)
+
+
+def _quick_key(op: Op, x: Any, out: Any) -> tuple[object, ...] | None:
+    """Return what tells a call on arrays of the host apart from others."""
+    if current_backend().target != "host":
+        return None
+    return key_of([adjacent_difference, root_of(op.function)], (x,) if out is None else (x, out))
+
+
+def _each_plan(x: Any, op: Op | Callable[..., Any]) -> Plan:
+    """Prepare a for_each of arrays like these; called with them, it returns what it was given.
+
+    Examples
+    --------
+    >>> import numpy as np, kernelmill as km
+    >>> x = np.array([3, -1, 2])
+    >>> clip = km.for_each.plan(x, lambda v: max(v, 0))
+    >>> clip(x)
+    array([3, 0, 2])
+    """
+    return plan_as(_InPlace, x, op, x)
+
+
+_CALL: Final = Plan.__call__
+
+
+class _InPlace(Plan):
+    """A plan whose inputs are its outputs."""
+
+    __slots__ = ()
+
+    def __call__(self, *inputs: Any, out: Any = None) -> Any:
+        given = inputs if len(inputs) > 1 else inputs[0]
+        return _CALL(self, *inputs, out=given if out is None else out)
+
+
+def _difference_plan(x: Any, op: Op | Callable[..., Any] = np.subtract, *, out: Any = None) -> Plan:
+    """Prepare an adjacent_difference of arrays like `x`.
+
+    Examples
+    --------
+    >>> import numpy as np, kernelmill as km
+    >>> steps = km.adjacent_difference.plan(np.zeros(4))
+    >>> steps(np.array([1.0, 4.0, 9.0, 16.0]))
+    array([1., 3., 5., 7.])
+    """
+    operator = as_op(op)
+    return _plan_of(operator, _prepare(operator, (x,), out))
+
+
+def _plan_of(operator: Op, bound: Bound) -> Plan:
+    """Make the plan of a bound call; arrays of the host of that very shape get the short way."""
+    prepare = partial(_prepare, operator)
+    if bound.built.family == "neighbours":
+        return Plan(bound, prepare, fixed=True)
+    return SeriesPlan(bound, prepare, ())
+
+
+for_each.plan = _each_plan  # type: ignore[attr-defined]  # `km.for_each.plan` is the public name
+adjacent_difference.plan = _difference_plan  # type: ignore[attr-defined]  # likewise
+
+
+# ----------------------------------------------------------------------------- differences
+
+
+def _prepare(operator: Op, inputs: tuple[Any, ...], out: Any) -> Bound:
+    """Check the arguments of a call and bind them: to one kernel where they are arrays."""
+    call = moved_feeds(inputs, out, "x")
     named = named_parts("x", call.inputs)
     part = named[0][1]
     ground = Ground.of(named, 0)
     length = _length(part, ground)
     known = list(ground.arguments.values())
     with promotion(rules_of(known) if known else "numpy"):
-        made, result = _outputs(operator, part, ground, call, length)
-        for bound in _bound(operator, part, made, ground, length):
-            execute(bound)
-    return call.back(result) if call.returns else result
+        stored = _element(_result(operator, part, ground))
+        made, result = _outputs(stored, ground, call, length)
+        if _is_plain(part, made, stored, ground):
+            bound = _on_host(operator, ground.arguments[id(part)], ground.arguments[id(made)])
+        else:
+            bound = bound_steps(_bounds(operator, part, made, ground, length))
+    return replace(bound, result=result, finish=call.back if call.returns else bound.finish)
 
 
-def _on_host(operator: Op, x: np.ndarray[Any, Any], out: Any) -> Any:
-    """Return the differences of an array on the host by the short way of `transform`, or None."""
-    if current_backend().target != "host":
-        return None
-    if out is None:
-        dtype = dtype_of(x.dtype)
-        stored = storage(specialize(operator, (dtype, dtype)).result)
-        if stored == bfloat16 or not isinstance(stored, DType):
-            return None
-        out = empty_like_library((len(x),), stored, "numpy")
-    elif not _takes(out, x):
-        return None
-    first = x[0]  # in place, it is written last
-    transform((x[1:], x[:-1]), operator.function, out=out[1:])
-    out[0] = first
-    return out
+def _is_plain(part: Any, made: Any, stored: DType | StructType, ground: Ground) -> bool:
+    """Whether one kernel of the host goes from an array to an array."""
+    if ground.target != "host" or iterators.is_iterator(part) or iterators.is_iterator(made):
+        return False
+    given = ground.arguments[id(part)].view.dtype
+    simple = given == stored or (isinstance(given, DType) and isinstance(stored, DType))
+    return simple and ground.arguments[id(made)].view.dtype == stored
 
 
-def _takes(out: Any, x: np.ndarray[Any, Any]) -> bool:
-    """Return whether `out` is `x`, or an array like it that shares no memory with it."""
-    like = type(out) is np.ndarray and out.shape == x.shape and out.dtype == x.dtype
-    return like and (out is x or not np.may_share_memory(out, x))
+def _on_host(operator: Op, x: Argument, output: Argument) -> Bound:
+    x = x.apart_from((output,), elementwise=False)
+    type_, stored = x.view.dtype, output.view.dtype
+    pair, first = specialize(operator, (type_, type_)), specialize(_AS_IT_IS, (type_,))
+    taken, given = (type_, _access(x)), (stored, _access(output))
+    length = x.view.size
+    program = pair.translation.program
+    built = build(
+        (pair, taken, given),
+        "neighbours",
+        Scope((pair,)),
+        Cost(type_.itemsize + stored.itemsize, count_flops(program)),
+        lambda: neighbours_source(
+            f"adjacent_difference {operator.name} ({type_}, {stored})",
+            program, first.translation.program, taken, given,
+        ),
+        backend=backend_of([x], "transform"),
+    )  # fmt: skip
+    return Bound(
+        built=built,
+        functions=(operator.function,),
+        shape=(length,),
+        views=(x.view, output.view),
+        strides=(x.view.strides, output.view.strides),
+        elements=length,
+        workspace=0,
+        result=None,
+    )
+
+
+def _access(given: Argument) -> Access:
+    return "contiguous" if given.view.is_c_contiguous else "strided"
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+_AS_IT_IS: Final = as_op(_as_it_is)
 
 
 def _length(part: Any, ground: Ground) -> int:
@@ -192,7 +300,9 @@ def _element(result: Type) -> DType | StructType:
     return stored
 
 
-def _outputs(operator: Op, part: Any, ground: Ground, call: Moved, length: int) -> tuple[Any, Any]:
+def _outputs(
+    stored: DType | StructType, ground: Ground, call: Moved, length: int
+) -> tuple[Any, Any]:
     """Return what is written to, an array or an iterator, and what the user gets."""
     if call.out is not None:
         named = named_parts("out", (call.out,))
@@ -207,7 +317,6 @@ def _outputs(operator: Op, part: Any, ground: Ground, call: Moved, length: int) 
         if own is not None and own != length:
             raise ShapeError(f"`out` has {own} elements, `x` has {length}")
         return made, call.out
-    stored = _element(_result(operator, part, ground))
     ground.length = length
     given = list(ground.arguments.values()) or [ground.index()]
     (output,), result = outputs_of(None, (stored,), (length,), given)
@@ -215,10 +324,8 @@ def _outputs(operator: Op, part: Any, ground: Ground, call: Moved, length: int) 
     return result, result
 
 
-def _bound(operator: Op, part: Any, made: Any, ground: Ground, length: int) -> list[Bound]:
-    """Return the launches: on a device one, on the host one for the first element and the rest."""
-    if length == 0:
-        return []
+def _bounds(operator: Op, part: Any, made: Any, ground: Ground, length: int) -> list[Bound]:
+    """Return the launches: on a device one, on the host one for the rest and one for the first."""
     if ground.target == "cuda":
         return [_at_once(operator, part, made, ground, length)]
     bounds = []
@@ -229,12 +336,11 @@ def _bound(operator: Op, part: Any, made: Any, ground: Ground, length: int) -> l
         value, type_ = strand.apply(operator, pair)
         strand.write(made, nodes.Stored(value, _element(type_)), _element(type_), _NEXT)
         bounds.append(_launch(operator, strand, length - 1))
-    ground.length = 1
+    ground.length = min(1, length)
     strand = Strand(ground)
     stored = _element(_result(operator, part, ground))
     strand.write(made, nodes.Stored(strand.read(part, _HERE)[0], stored), stored, _HERE)
-    bounds.append(_launch(operator, strand, 1))
-    return bounds
+    return [*bounds, _launch(operator, strand, ground.length)]
 
 
 def _at_once(operator: Op, part: Any, made: Any, ground: Ground, length: int) -> Bound:

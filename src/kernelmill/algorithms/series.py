@@ -191,7 +191,8 @@ class SeriesPlan(Plan):
         steps = _steps_of(bound)
         self._kernels = [b.built for b in steps or (bound,)]
         results = bound.result if type(bound.result) is tuple else (bound.result,)
-        if steps is not None and np.ndarray not in map(type, (*inputs, *results)):
+        on_device = bound.views[0].place is not None
+        if steps is not None and on_device and np.ndarray not in map(type, (*inputs, *results)):
             from kernelmill.runtime.cuda.arrays import view_of  # noqa: PLC0415 - only there
 
             views = [view_of(a, "an array") for a in (*inputs, *results)]

@@ -40,6 +40,7 @@ __all__ = [
     "arguments_text",
     "assemble",
     "loop_for",
+    "neighbours_source",
     "storing",
     "text_of",
     "tile_side",
@@ -138,11 +139,7 @@ def _host_transform(
     inputs: Sequence[tuple[Type, Access]],
     outputs: Sequence[tuple[Type, Access]],
 ) -> KernelSource:
-    printed = [print_program(whole, HOST)]
-    functor = "km::Op"
-    if _is_guarded(whole):
-        printed.append(print_program(whole, HOST_NEAR, name="Near"))
-        functor = "km::guarded<km::Op, km::Near>"
+    printed, functor = _host_functor(whole)
     taken, made = arguments_text(inputs), arguments_text(outputs)
     return assemble(
         name,
@@ -150,6 +147,30 @@ def _host_transform(
         printed,
         f"km::transform<{functor}, km::in<{taken}>, km::out<{made}>>"
         f"::run(call, {functor}(call->captures));",
+    )
+
+
+def _host_functor(whole: Program) -> tuple[list[PrintedOperator], str]:
+    """Return an operator of the host's loops as text, and the type by which they take it."""
+    printed = [print_program(whole, HOST)]
+    if not _is_guarded(whole):
+        return printed, "km::Op"
+    printed.append(print_program(whole, HOST_NEAR, name="Near"))
+    return printed, "km::guarded<km::Op, km::Near>"
+
+
+def neighbours_source(
+    name: str, program: Program, first: Program, x: tuple[Type, Access], output: tuple[Type, Access]
+) -> KernelSource:
+    """Return the text of an operator on neighbours on the host; `first` makes the first result."""
+    printed, functor = _host_functor(storing(program, [output[0]]))
+    printed.append(print_program(storing(first, [output[0]]), HOST, name="First"))
+    return assemble(
+        name,
+        ["neighbours.hpp"],
+        printed,
+        f"km::neighbours<{functor}, km::First, {arguments_text([x])}, {arguments_text([output])}>"
+        f"::run(call, {functor}(call->captures), km::First(call->captures));",
     )
 
 

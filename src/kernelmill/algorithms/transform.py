@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from functools import partial
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
@@ -56,9 +56,10 @@ if TYPE_CHECKING:
     from kernelmill.dtypes import Type
     from kernelmill.runtime.backend import Target
 
-__all__ = ["bind_operands", "transform"]
+__all__ = ["bind_operands", "plan_as", "transform"]
 
 _MOST_BLOCKS: Final = (1 << 31) - 1
+PlanKind = TypeVar("PlanKind", bound=Plan)
 
 
 def transform(
@@ -122,7 +123,7 @@ def transform(
                 return done
     bound = _prepare(as_op(op), arrays, out)
     if key is not None and bound.is_plain:
-        remember(key, _plan(as_op(op), bound))
+        remember(key, _plan(as_op(op), bound, Plan))
     return execute(bound)
 
 
@@ -137,9 +138,14 @@ def plan(inputs: Any, op: Op | Callable[..., Any], *, out: Any = None) -> Plan:
     >>> twice(x, out=x)
     array([0., 2., 4., 6.])
     """
+    return plan_as(Plan, inputs, op, out)
+
+
+def plan_as(kind: type[PlanKind], inputs: Any, op: Op | Callable[..., Any], out: Any) -> PlanKind:
+    """Prepare a transform as `plan` does, as a plan of this kind."""
     arrays = inputs if type(inputs) is tuple else (inputs,)
     operator = as_op(op)
-    return _plan(operator, _prepare(operator, arrays, out))
+    return _plan(operator, _prepare(operator, arrays, out), kind)
 
 
 transform.plan = plan  # type: ignore[attr-defined]  # `km.transform.plan` is the public name
@@ -352,13 +358,13 @@ def _quick_key(arrays: tuple[Any, ...], op: object, out: Any) -> tuple[object, .
     return tuple(key)
 
 
-def _plan(op: Op, bound: Bound) -> Plan:
+def _plan(op: Op, bound: Bound, kind: type[PlanKind]) -> PlanKind:
     """Make the plan of a bound call; contiguous arrays of one shape get the short way.
 
     On a device others get it too, for their very shapes and strides.
     """
     if isinstance(bound.functions[0], Roots):
-        return Plan(bound, partial(_prepare, op), fixed=None)
+        return kind(bound, partial(_prepare, op), fixed=None)
     on_device = bound.built.backend.target == "cuda"
     by_value = on_device and any(bound.values)
     arrays = [v for v in bound.views if v.place is not None] if by_value else bound.views
@@ -366,4 +372,4 @@ def _plan(op: Op, bound: Bound) -> Plan:
         view.is_c_contiguous and view.shape == arrays[0].shape for view in arrays
     )
     other = True if on_device else None
-    return Plan(bound, partial(_prepare, op), fixed=False if flat else other)
+    return kind(bound, partial(_prepare, op), fixed=False if flat else other)
