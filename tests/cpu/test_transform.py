@@ -149,6 +149,40 @@ def test_several_results() -> None:
     same(sign, x < 0)
 
 
+def eight(x: Any) -> Any:
+    return x, x + 1, x * 2, x > 3, x - 4, x / 2, x ^ 6, x | 7
+
+
+def nine(x: Any) -> Any:
+    return (*eight(x), x & 8)
+
+
+def thirteen(x: Any) -> Any:
+    return (*nine(x), x + 9, -x, x == 11, x * 0.5)
+
+
+@pytest.mark.parametrize("op", [eight, nine, thirteen])
+def test_more_results_than_templates_have_tuples_for(op: Any) -> None:
+    x = filled((70,), "i4", 1)
+    for got, expected in zip(km.transform(x, op), op(x), strict=True):
+        same(got, expected)
+    sums = tuple(km.transform_reduce(x[:5], op, (km.maximum,) * len(op(x))))
+    assert sums == tuple(part.max() for part in op(x[:5]))
+
+
+@pytest.mark.host
+@pytest.mark.parametrize("step", [1, 2])  # with the native launcher and without
+def test_more_arrays_than_a_call_takes(step: int) -> None:
+    names = ", ".join(f"a{index}" for index in range(32))
+    last_one = eval(f"lambda {names}: a31")
+    with pytest.raises(km.ArgumentError) as caught:
+        km.transform((np.zeros(4, "f4")[::step],) * 32, last_one)
+    assert str(caught.value) == (
+        "a call on the CPU takes at most 32 arrays, inputs and results together; this one has 33"
+        "\n\nhint: make structs of what belongs together, or several calls"
+    )
+
+
 def test_several_results_into_given_arrays() -> None:
     x = filled((40, 25), "i4", 1)
     outs = np.zeros((40, 25), "i8"), np.zeros((25, 40), "f4").T

@@ -167,8 +167,20 @@ def _definition(type_: StructType | TupleType, dialect: Dialect) -> str:
     else:
         head = "struct"
         members = [f"{type_spelling(t)} f{i};" for i, t in enumerate(type_.items)]
+        members += _late_members(len(type_.items), dialect)
     lines = [f"{head} {name} {{", *(f"  {m}" for m in members), "};", *tail]
     return _guarded(f"KM_TYPE_{name}", lines)
+
+
+def _late_members(count: int, dialect: Dialect) -> Iterator[str]:
+    """Yield the member function by which `result` of base.hpp and base.cuh has fields from 8 on."""
+    if count <= _LARGEST_TUPLE:
+        return
+    *before, last = range(_LARGEST_TUPLE, count)
+    yield f"template <int K> {dialect.function} auto at() const {{"
+    yield from (f"  if constexpr (K == {field}) return f{field}; else" for field in before)
+    yield f"  return f{last};"
+    yield "}"
 
 
 def choose_definitions(types: Iterable[Type], dialect: Dialect) -> str:

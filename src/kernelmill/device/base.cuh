@@ -65,7 +65,8 @@ struct tuple7 { A f0; B f1; C f2; D f3; E f4; F f5; G f6; };
 template <class A, class B, class C, class D, class E, class F, class G, class H>
 struct tuple8 { A f0; B f1; C f2; D f3; E f4; F f5; G f6; H f7; };
 
-// Result K of an operator: a field of a tupleN, or the one value itself.
+// Result K of an operator: a field of a tupleN, or the one value itself. Tuples of more than eight are printed and hand out the
+// rest themselves.
 template <int K, int N, class R>
 KM_INL auto result(const R& r) {
   if constexpr (N == 1) return r;
@@ -76,7 +77,8 @@ KM_INL auto result(const R& r) {
   else if constexpr (K == 4) return r.f4;
   else if constexpr (K == 5) return r.f5;
   else if constexpr (K == 6) return r.f6;
-  else return r.f7;
+  else if constexpr (K == 7) return r.f7;
+  else return r.template at<K>();
 }
 
 // ---- memory ---------------------------------------------------------------------------------------------------------------------

@@ -208,7 +208,8 @@ template <class A, class B, class C, class D, class E, class F, class G, class H
   H f7;
 };
 
-// Result K of an operator: a field of a tupleN, or the one value itself.
+// Result K of an operator: a field of a tupleN, or the one value itself. Tuples of more than eight
+// are printed (compiler/cpp_types.py) and hand out the rest themselves.
 template <int K, int N, class R> KM_INL auto result(const R& r) {
   if constexpr (N == 1)
     return r;
@@ -226,8 +227,10 @@ template <int K, int N, class R> KM_INL auto result(const R& r) {
     return r.f5;
   else if constexpr (K == 6)
     return r.f6;
-  else
+  else if constexpr (K == 7)
     return r.f7;
+  else
+    return r.template at<K>();
 }
 
 // indices_of<3> is indices<0, 1, 2>.

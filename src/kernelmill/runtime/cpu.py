@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from kernelmill.errors import ArgumentError
 from kernelmill.runtime.memory import empty_numpy
 from kernelmill.runtime.native import native
 from kernelmill.runtime.program import build_host_kernel
@@ -43,6 +44,7 @@ FAMILIES: Final = (
     "batched_copy",
     "segmented_sort",
 )
+MOST_OPERANDS: Final = 32  # the native call path's
 # More bytes than any call moves: a call with flags of its own streams nothing by itself.
 _NEVER: Final = 1 << 62
 
@@ -63,6 +65,7 @@ class CpuBackend:
 
     def launch(self, kernel: Kernel, launch: Launch) -> None:
         """Run a kernel and wait for its end."""
+        _check_count(len(launch.pointers))
         native().call(
             kernel.entry,
             launch.shape,
@@ -80,6 +83,7 @@ class CpuBackend:
         contiguous = all(view.is_c_contiguous for view in direct.views)
         if not contiguous or any(v.dtype.name == "bfloat16" for v in direct.views):
             return None
+        _check_count(len(direct.views))
         shapes = tuple(view.shape for view in direct.views)
         made: Launcher = native().Launcher(
             kernel.entry,
@@ -100,6 +104,15 @@ class CpuBackend:
         if direct.fixed:
             return partial(_same, made)
         return partial(_like_first, made[0][1]) if len(made) == 1 else None
+
+
+def _check_count(operands: int) -> None:
+    if operands > MOST_OPERANDS:
+        raise ArgumentError(
+            f"a call on the CPU takes at most {MOST_OPERANDS} arrays, inputs and results together; "
+            f"this one has {operands}",
+            hint="make structs of what belongs together, or several calls",
+        )
 
 
 def _same(made: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...], _: tuple[Any, ...]) -> Any:
