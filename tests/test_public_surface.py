@@ -171,24 +171,26 @@ def test_the_audit_sees_what_it_looks_for(tmp_path: Any) -> None:
     assert found["warned"] == ["x"]
 
 
-def seconds_of_import() -> float:
-    """CPU time that `import kernelmill` adds to NumPy's, in seconds; names are imported at first use."""
+def share_of_import() -> float:
+    """CPU time that `import kernelmill` adds to NumPy's, as a part of it; names come at first use."""
     return child(
         """
-        import json, time, numpy
+        import json, time
         start = time.process_time()
+        import numpy
+        middle = time.process_time()
         import kernelmill
-        print(json.dumps(time.process_time() - start))
+        print(json.dumps((time.process_time() - middle) / (middle - start)))
         """
     )
 
 
-def test_importing_adds_at_most_60_ms_to_numpy() -> None:
-    seconds_of_import()  # byte code is written once
+def test_importing_adds_at_most_half_of_what_numpy_takes() -> None:
+    share_of_import()  # byte code is written once
     found = []
-    while len(found) < 5 and min(found, default=1) > 0.060:
-        found.append(seconds_of_import())
-    assert min(found) <= 0.060
+    while len(found) < 10 and min(found, default=1) > 0.5:
+        found.append(share_of_import())
+    assert min(found) <= 0.5
 
 
 def test_type_checkers_see_the_names_of_the_table() -> None:

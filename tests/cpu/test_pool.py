@@ -127,7 +127,7 @@ def test_regions_use_the_threads_they_may_and_no_more(pool):
     pool.km_pool_start(3, -1)
     for tasks, max_threads, most in ((60, 0, 3), (60, 2, 2), (60, 1, 1), (2, 0, 2)):
         seen = {0}
-        end = time.monotonic() + 20  # on a busy machine a worker may come late
+        end = time.monotonic() + 300  # on a busy machine a worker may come late
         while max(seen) < most and time.monotonic() < end:
             seen.add(pool.stress_width(tasks, max_threads))
         assert max(seen) == most
@@ -164,25 +164,38 @@ def test_zero_threads_means_the_affinity_mask(pool):
     assert pool.km_pool_start(0, -1) == CPUS
 
 
+# A thread that has been waited for may stand in /proc for a moment longer.
+SETTLE = (
+    "def settle(look, right):\n"
+    "    end = time.monotonic() + 60\n"
+    "    while not right(found := look()) and time.monotonic() < end:\n"
+    "        time.sleep(0.01)\n"
+    "    assert right(found), found\n"
+)
+
+
 def test_nothing_starts_before_the_first_region(library):
     text = (
         "count = lambda: len(os.listdir('/proc/self/task'))\n"
-        "lib.km_pool_start(4, -1); a = count()\n"
-        "lib.km_pool_nop(ctypes.c_int64(100), 0); b = count()\n"
-        "lib.km_pool_start(2, -1); c = count()\n"
-        "lib.km_pool_nop(ctypes.c_int64(100), 0); d = count()\n"
-        "print(a, b, c, d)"
+        "lib.km_pool_start(4, -1); assert count() == 1\n"
+        "lib.km_pool_nop(ctypes.c_int64(100), 0); assert count() == 4\n"
+        "lib.km_pool_start(2, -1); settle(count, lambda n: n == 1)\n"
+        "lib.km_pool_nop(ctypes.c_int64(100), 0); assert count() == 2\n"
     )
-    assert run_child(library, text).split() == ["1", "4", "1", "2"]
+    run_child(library, SETTLE + text)
 
 
 def test_an_idle_pool_burns_no_cpu(pool):
     pool.km_pool_start(max(2, CPUS), -1)  # with more threads than CPUs none would spin
     assert pool.stress_regions(100, 0, 0, 100) == NONE
-    time.sleep(0.05)
-    before = time.process_time()
-    time.sleep(0.5)
-    assert time.process_time() - before < 0.03
+
+    def burnt():
+        before = time.process_time()
+        time.sleep(0.1)
+        return time.process_time() - before
+
+    # One that spins takes all of it; on a busy machine the workers get to their sleep late.
+    assert any(burnt() < 0.005 for _ in range(100))
 
 
 def test_a_forked_child_makes_its_own_threads(library):
@@ -227,21 +240,23 @@ def test_workers_follow_the_affinity_mask(library):
     text = (
         "cpus = sorted(os.sched_getaffinity(0))[:2]\n"
         "region = lambda: lib.stress_regions(ctypes.c_int64(100), 0, 0, 10)\n"
+        "def mask(thread):\n"
+        "    try: return tuple(sorted(os.sched_getaffinity(thread)))\n"
+        "    except ProcessLookupError: return ()\n"
         "def masks():\n"
         "    time.sleep(0.05)\n"
         "    assert region() == 0\n"
-        "    return sorted(tuple(sorted(os.sched_getaffinity(int(t))))\n"
-        "                  for t in os.listdir('/proc/self/task') if int(t) != os.getpid())\n"
+        "    threads = [int(t) for t in os.listdir('/proc/self/task')]\n"
+        "    return sorted(mask(t) for t in threads if t != os.getpid())\n"
         "os.sched_setaffinity(0, cpus)\n"
         "lib.km_pool_start(3, -1)\n"
-        "assert masks() == [tuple(cpus)] * 2, masks()\n"
+        "settle(masks, lambda found: found == [tuple(cpus)] * 2)\n"
         "lib.km_pool_start(2, -1)\n"
         "for cpu in cpus * 2:\n"
         "    os.sched_setaffinity(0, [cpu])\n"
-        "    assert masks() == [(cpu,)], masks()\n"
+        "    settle(masks, lambda found: found == [(cpu,)])\n"
         "    os.sched_setaffinity(0, cpus)\n"
-        "    (pinned,) = masks()\n"
-        "    assert len(pinned) == 1 and pinned[0] in cpus, pinned\n"
+        "    settle(masks, lambda found: found in ([(cpus[0],)], [(cpus[1],)]))\n"
         "os.sched_setaffinity(0, cpus[:1])\n"
         "assert lib.km_pool_start(0, -1) == 1\n"
         "os.sched_setaffinity(0, cpus)\n"
@@ -250,7 +265,7 @@ def test_workers_follow_the_affinity_mask(library):
         "os.sched_setaffinity(0, cpus[:1]); time.sleep(0.05)\n"
         "assert lib.stress_width(ctypes.c_int64(20), 0) == 1, 'two threads on one CPU'\n"
     )
-    run_child(library, text)
+    run_child(library, SETTLE + text)
 
 
 @pytest.mark.slow
@@ -304,7 +319,7 @@ API void km_add(const struct call *c) {
 }
 API void km_wait(const struct call *c) {
   volatile int *flag = *(volatile int *const *)c->captures;
-  time_t end = time(NULL) + 20;
+  time_t end = time(NULL) + 300;
   while (!*flag && time(NULL) < end) ;
   *(float *)c->operands[0].data = *flag;
 }

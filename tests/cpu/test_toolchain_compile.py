@@ -390,7 +390,9 @@ def test_several_run_at_the_same_time(tmp_path):
         "printf '\\177ELF' > \"$2\""
     )
     compiler = stand_in(tmp_path, body)
-    made = compile_many(sources(tmp_path, 2), compiler=compiler, march="native", jobs=2, timeout=600)
+    made = compile_many(
+        sources(tmp_path, 2), compiler=compiler, march="native", jobs=2, timeout=600
+    )
     assert len(made) == 2
 
 

@@ -397,7 +397,8 @@ def test_info_and_clear(tmp_path):
         cache.get_or_build(key(number), lambda _, n=number: bundle(n))
     info = cache.info()
     assert (info.entries, info.bytes, info.problem) == (3, 3 * BYTES, "")
-    assert before <= info.oldest < info.newest <= time.time()
+    # Clocks of files may be behind by some milliseconds.
+    assert before - 1 < info.oldest <= info.newest < time.time() + 1
     dead = tmp_path / STORE / "tmp" / "0123"
     dead.mkdir()
     dead.with_name("0123.lock").touch()
@@ -424,23 +425,30 @@ def test_the_default_cache_follows_the_settings(tmp_path):
         assert default_cache() is first
 
 
-def test_a_warm_look_up_takes_less_than_a_millisecond(tmp_path):
+def test_a_warm_look_up_takes_little_more_than_reading_the_files(tmp_path):
     Cache(tmp_path, CAP).get_or_build(key(1), lambda _: bundle(1))
     cache = Cache(tmp_path, CAP)
-    times = []
-    for _ in range(50):
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    times, reads = [], []
+    for _ in range(100):
         start = time.perf_counter()
         found = cache.get(key(1))
         times.append(time.perf_counter() - start)
         assert found is not None
-    assert min(times) < 1e-3
+        start = time.perf_counter()
+        assert all(path.read_bytes() for path in files)
+        reads.append(time.perf_counter() - start)
+    assert min(times) < 20 * min(reads)  # 2.5 on a quiet machine
 
 
-def test_the_first_look_up_of_a_process_takes_a_fraction_of_20_ms(tmp_path):
+def test_the_first_look_up_of_a_process_takes_a_fraction_of_its_start(tmp_path):
     Cache(tmp_path, CAP).get_or_build(key(1), lambda _: bundle(1))
-    answers = [cache_driver.run("first", tmp_path) for _ in range(3)]
-    assert all(answer["found"] for answer in answers)
-    assert min(answer["seconds"] for answer in answers) < 5e-3
+    shares = []
+    while len(shares) < 5 and min(shares, default=1) > 0.05:
+        answer = cache_driver.run("first", tmp_path)
+        assert answer["found"]
+        shares.append(answer["seconds"] / answer["start"])
+    assert min(shares) < 0.05  # less than a hundredth on a quiet machine
 
 
 def test_the_examples_run(tmp_path):

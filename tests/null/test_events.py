@@ -218,23 +218,33 @@ def test_threads_emit_and_subscribe_at_the_same_time():
     )
 
 
-def test_nobody_listening_costs_less_than_a_tenth_of_a_microsecond():
+def test_nobody_listening_costs_less_than_two_calls_of_nothing():
     def guarded(rounds):
         for _ in range(rounds):
             if events.active:
                 events.emit("launch", "x", device="cpu", seconds=0.0, bytes=8)
 
+    def nothing():
+        pass
+
+    def called(rounds):
+        for _ in range(rounds):
+            nothing()
+            nothing()
+
     def empty(rounds):
         for _ in range(rounds):
             pass
 
-    def seconds(work, rounds=20_000):
+    def seconds(work, rounds=10_000):
         start = time.perf_counter()
         work(rounds)
         return (time.perf_counter() - start) / rounds
 
-    cost = min(seconds(guarded) for _ in range(30)) - min(seconds(empty) for _ in range(30))
-    assert cost < 0.1e-6
+    works = guarded, called, empty
+    rows = [[seconds(work) for work in works] for _ in range(30)]
+    guard, calls, loop = (min(column) for column in zip(*rows, strict=True))
+    assert guard - loop < calls - loop  # a quarter of it on a quiet machine
 
 
 def test_the_examples_run():

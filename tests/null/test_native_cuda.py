@@ -351,7 +351,7 @@ def test_a_launch_lets_other_threads_run(module):
     class Waiting(Driver):
         def _launch(self, *args):
             threading.Thread(target=done.set).start()
-            assert done.wait(10)
+            assert done.wait(600)
             return super()._launch(*args)
 
     driver = Waiting()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -167,17 +169,26 @@ def test_who_waits_for_another_build_can_be_interrupted(root):
         assert held
         command = [sys.executable, "-m", "kernelmill", "build"]
         process = subprocess.Popen(command, cwd=root, stderr=subprocess.PIPE, text=True)
-        time.sleep(3)
+        wait_for(lambda: has_open(process, locks / f"{CPU}.lock"))
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=20)
+        _, said = process.communicate(timeout=600)
     assert process.returncode == 1
     assert said.endswith("error: interrupted\n")
     assert leftovers(root) == []
 
 
+def has_open(process, path):
+    """Whether a process has a file open."""
+    found = set()
+    for entry in Path(f"/proc/{process.pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            found.add(entry.readlink())
+    return path in found
+
+
 def wait_for(condition):
-    until = time.monotonic() + 120
+    until = time.monotonic() + 600
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.01)

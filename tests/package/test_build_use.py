@@ -74,7 +74,7 @@ def test_pip_installs_it_editable_and_a_reload_sees_the_edit(tmp_path):
     code = (
         f"import site, sys; site.addsitedir({str(place)!r})\n{USE}"
         """
-import importlib, time
+import importlib
 from pathlib import Path
 from kernelmill.errors import CompileError
 root = Path(sys.argv[1])
@@ -82,15 +82,11 @@ source = root / "csrc/img2gray_cpu.cpp"
 text = source.read_text()
 def edit(old, new):
     source.write_text(text.replace(old, new))
-    start = time.monotonic()
     importlib.reload(kernel)
-    return time.monotonic() - start, kernel.img2gray(image)[0, 0].item()
-print("first", edit("128u", "640u"))
-seconds, value = edit("128u", "1152u")
-assert value == 104, value
-print("again", seconds)
-assert seconds < 10
-assert edit("128u", "128u")[1] == 100  # an earlier state of the sources
+    return kernel.img2gray(image)[0, 0].item()
+assert edit("128u", "640u") == 102
+assert edit("128u", "1152u") == 104
+assert edit("128u", "128u") == 100  # an earlier state of the sources
 before = kernel.__kernelmill__.identifier
 importlib.reload(kernel)
 assert kernel.__kernelmill__.identifier == before  # nothing changed, so nothing is loaded

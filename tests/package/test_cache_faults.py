@@ -208,18 +208,16 @@ def test_what_a_killed_process_left_is_gone_on_from(served, there, tmp_path, hav
 def test_an_answer_that_does_not_come_is_given_up(served, there, tmp_path, monkeypatch):  # noqa: F811
     from huggingface_hub import constants
 
-    monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.1)
+    monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 1.0)
     stop = threading.Event()
     served.faults[f"/resolve/{there}/build/torch-universal/big.bin"] = lambda _, a: (
-        stop.wait(20) and a
+        stop.wait(600) and a
     )
-    begun = time.monotonic()
     try:
         with pytest.raises(RegistryError, match="cannot be reached or broke off: ReadTimeout"):
             get()
     finally:
         stop.set()
-    assert time.monotonic() - begun < 15
     nothing_wrong_is_kept(tmp_path)
 
 
@@ -301,7 +299,7 @@ def test_two_processes_fill_one_cache_and_ask_for_nothing_twice(served, there, t
 
 
 def test_a_process_killed_while_it_downloads_harms_nobody(served, there, tmp_path):  # noqa: F811
-    begun = threading.Event()
+    begun, over = threading.Event(), threading.Event()
 
     def slow(handler, answer):
         body = b"".join(answer.chunks())
@@ -312,16 +310,17 @@ def test_a_process_killed_while_it_downloads_harms_nobody(served, there, tmp_pat
             handler.wfile.write(body[: len(body) // 2])
             handler.wfile.flush()
             begun.set()
-            time.sleep(5)
+            over.wait(600)
             handler.wfile.write(body[len(body) // 2 :])
         handler.close_connection = True
 
     served.faults[f"/resolve/{there}/build/torch-universal/big.bin"] = slow
     process = start(served, there, tmp_path)
-    assert begun.wait(60)
+    assert begun.wait(600)
     time.sleep(0.2)
     process.send_signal(signal.SIGKILL)
     process.communicate()
+    over.set()
     served.faults.clear()
     assert get().twice(1) == 2
     forget_kernels()

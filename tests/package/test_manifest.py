@@ -266,12 +266,11 @@ include = ["."]
 # ----------------------------------------------------------------------------- hostile files
 
 
-def test_a_manifest_of_ten_megabytes_is_refused_unread(tmp_path):
+def test_a_manifest_of_ten_megabytes_is_refused_unread(tmp_path, monkeypatch):
     (tmp_path / "build.toml").write_text(CASES["edition 5"] + "#" * (10 << 20))
-    began = time.process_time()
+    monkeypatch.setattr(Path, "read_bytes", lambda _: pytest.fail("it was read"))
     with pytest.raises(ManifestError) as caught:
         read_manifest(tmp_path)
-    assert time.process_time() - began < 0.5
     assert f"bytes; at most {LARGEST:,} are read" in caught.value.message
 
 
@@ -298,7 +297,7 @@ def test_hostile_toml_ends_soon_in_an_error(text, says):
     began = time.process_time()
     with pytest.raises(ManifestError) as caught:
         parse_manifest(text)
-    assert time.process_time() - began < 5
+    assert time.process_time() - began < 60  # at most 0.2 s here; hours where it is quadratic
     assert says in caught.value.message
 
 

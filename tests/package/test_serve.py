@@ -149,7 +149,7 @@ def test_long_listings_come_in_pages(served):  # noqa: F811
 
 
 def raw(server, method, path, body=b"", headers=None):
-    connection = http.client.HTTPConnection(server.endpoint.removeprefix("http://"), timeout=10)
+    connection = http.client.HTTPConnection(server.endpoint.removeprefix("http://"), timeout=600)
     connection.request(method, path, body, headers or {})
     answer = connection.getresponse()
     text = answer.read().decode()
