@@ -29,7 +29,7 @@ UNARY = (
 BINARY = "pow atan2 hypot fmod copysign nextafter fmin fmax minimum maximum".split()
 CLASSES = "isnan isinf isfinite signbit".split()
 COUNTS = "popcount clz ctz".split()
-NEAR = {name: f"vm::{name}" for name in ("sin_near", "cos_near", "tan_near")}
+NEAR = {name: f"vm::{name}" for name in ("sin_near", "cos_near", "tan_near", "exp_near")}
 
 
 @dataclass(frozen=True, slots=True)

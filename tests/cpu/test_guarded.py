@@ -1,4 +1,4 @@
-"""Operators with sin, cos and tan are computed in a quick form first: the bits must not show it."""
+"""Operators with sin, cos and tan are computed in a quick form first, and exp in them: no bit shows it."""
 
 from __future__ import annotations
 
@@ -40,6 +40,21 @@ def test_near_and_far_arguments_give_the_bits_of_the_exact_function(dtype, size,
     found = km.transform(x, lambda v: (math.sin(v), math.cos(v), math.tan(v)))
     for name, result in zip(("sin", "cos", "tan"), found, strict=True):
         assert same(result, exact(name, x)), name
+
+
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize(("dtype", "high"), [(np.float32, 89), (np.float64, 710)])
+@pytest.mark.parametrize("reach", [0.7, 1.2])
+def test_exp_beside_them_gives_the_bits_of_the_exact_function(dtype, high, reach):
+    random = np.random.default_rng(high)
+    x = random.uniform(-1.3 * high, reach * high, 3000).astype(dtype)
+    x[7::500] = [-np.inf, 0.0, -0.0, 1.0, -1e30, -high][: len(x[7::500])]
+    if reach > 1:
+        x[9::700] = [np.inf, np.nan, 1e30, np.copysign(np.nan, -1), high][: len(x[9::700])]
+    y = random.uniform(-9, 9, 3000).astype(dtype)
+    found = km.transform((x, y), lambda v, w: (math.exp(v), math.sin(w)))
+    assert same(found[0], exact("exp", x))
+    assert same(found[1], exact("sin", y))
 
 
 @pytest.mark.parametrize("far_at", [(), (5, 600)])

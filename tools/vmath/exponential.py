@@ -50,6 +50,21 @@ KM_INL $F exp($F given) {
   return given > $exp_high ? vm::infinity(y) : y;  // of two limits in a row g++ makes jumps
 }
 
+namespace vm {
+// The same bits without what the largest results need in `scale`: n is added to the exponent itself,
+// @near_up too high, so that small results, subnormal ones too, are rounded once, by the last
+// product.  For callers that look at the bits of `near_shifted`: n is below their limit, NaN above.
+KM_INL $F near_shifted($F x) { return fma(x < $exp_low ? $exp_low : x, $inv_ln2, $near_shift); }
+KM_INL bool exp_far($U most) { return most > @near_most; }
+KM_INL $F exp_near($F given) {
+  const $F x = given < $exp_low ? $exp_low : given;
+  const $F shifted = near_shifted(given), n = shifted - $near_shift;
+  const $F r = fma(n, -$ln2_lo, fma(n, -$ln2_hi, x));
+  const $F p = fma(r * r, exp_tail(r), r);
+  return as_$F(bits(#1 + p) + (bits(shifted) << @mantissa)) * $near_down;
+}
+}  // namespace vm
+
 // 2^x; exact for integers
 KM_INL $F exp2($F given) {
   const $F x = given < $exp2_low ? $exp2_low : given;
@@ -119,11 +134,17 @@ def exp_minus_1(r: Real) -> Real:
 def constants(kind: Kind) -> dict[str, object]:
     """Numbers of the argument reductions and limits."""
     high, low = split(mp.log(2), [kind.digits])
+    shift, up = mp.mpf(3) * 2 ** (kind.mantissa - 1), kind.pick(26, 64)
     return {
+        "near_up": up,
+        "near_shift": shift + up,
+        "near_most": kind.pattern(shift + kind.bias),
+        "near_down": mp.mpf(2) ** -up,
+        "mantissa": kind.mantissa,
         "inv_ln2": 1 / mp.log(2),
         "ln2_hi": high,
         "ln2_lo": low,
-        "shift": mp.mpf(3) * 2 ** (kind.mantissa - 1),
+        "shift": shift,
         "two": 2,
         "exp_low": kind.pick(-104, -746),
         "exp_high": kind.pick(89, 710),

@@ -66,6 +66,21 @@ KM_INL f32 exp(f32 given) {
   return given > 89.0f ? vm::infinity(y) : y;  // of two limits in a row g++ makes jumps
 }
 
+namespace vm {
+// The same bits without what the largest results need in `scale`: n is added to the exponent itself,
+// 26 too high, so that small results, subnormal ones too, are rounded once, by the last
+// product.  For callers that look at the bits of `near_shifted`: n is below their limit, NaN above.
+KM_INL f32 near_shifted(f32 x) { return fma(x < -104.0f ? -104.0f : x, 0x1.715476p0f, 0x1.800034p23f); }
+KM_INL bool exp_far(u32 most) { return most > 0x4b40007fu; }
+KM_INL f32 exp_near(f32 given) {
+  const f32 x = given < -104.0f ? -104.0f : given;
+  const f32 shifted = near_shifted(given), n = shifted - 0x1.800034p23f;
+  const f32 r = fma(n, 0x1.05c61p-29f, fma(n, -0x1.62e43p-1f, x));
+  const f32 p = fma(r * r, exp_tail(r), r);
+  return as_f32(bits(1.0f + p) + (bits(shifted) << 23)) * 0x1p-26f;
+}
+}  // namespace vm
+
 // 2^x; exact for integers
 KM_INL f32 exp2(f32 given) {
   const f32 x = given < -151.0f ? -151.0f : given;
@@ -211,6 +226,21 @@ KM_INL f64 exp(f64 given) {
   const f64 y = vm::scale(1.0 + p, vm::low_integer(shifted));
   return given > 710.0 ? vm::infinity(y) : y;  // of two limits in a row g++ makes jumps
 }
+
+namespace vm {
+// The same bits without what the largest results need in `scale`: n is added to the exponent itself,
+// 64 too high, so that small results, subnormal ones too, are rounded once, by the last
+// product.  For callers that look at the bits of `near_shifted`: n is below their limit, NaN above.
+KM_INL f64 near_shifted(f64 x) { return fma(x < -746.0 ? -746.0 : x, 0x1.71547652b82fep0, 0x1.800000000004p52); }
+KM_INL bool exp_far(u64 most) { return most > 0x43380000000003ffull; }
+KM_INL f64 exp_near(f64 given) {
+  const f64 x = given < -746.0 ? -746.0 : given;
+  const f64 shifted = near_shifted(given), n = shifted - 0x1.800000000004p52;
+  const f64 r = fma(n, -0x1.abc9e3b39803fp-56, fma(n, -0x1.62e42fefa39efp-1, x));
+  const f64 p = fma(r * r, exp_tail(r), r);
+  return as_f64(bits(1.0 + p) + (bits(shifted) << 52)) * 0x1p-64;
+}
+}  // namespace vm
 
 // 2^x; exact for integers
 KM_INL f64 exp2(f64 given) {
