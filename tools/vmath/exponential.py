@@ -51,9 +51,9 @@ KM_INL $F exp($F given) {
 }
 
 namespace vm {
-// The same bits without what the largest results need in `scale`: n is added to the exponent itself,
-// @near_up too high, so that small results, subnormal ones too, are rounded once, by the last
-// product.  For callers that look at the bits of `near_shifted`: n is below their limit, NaN above.
+// The same bits without what the largest results need in `scale`: n is added to the exponent,
+// @near_up too high, so that small results, subnormal ones too, are rounded once, by the last step.
+// For callers that look at the bits of `near_shifted`: n is below their limit, NaN above.
 KM_INL $F near_shifted($F x) { return fma(x < $exp_low ? $exp_low : x, $inv_ln2, $near_shift); }
 KM_INL bool exp_far($U most) { return most > @near_most; }
 KM_INL $F exp_near($F given) {

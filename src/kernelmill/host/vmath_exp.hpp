@@ -67,9 +67,9 @@ KM_INL f32 exp(f32 given) {
 }
 
 namespace vm {
-// The same bits without what the largest results need in `scale`: n is added to the exponent itself,
-// 26 too high, so that small results, subnormal ones too, are rounded once, by the last
-// product.  For callers that look at the bits of `near_shifted`: n is below their limit, NaN above.
+// The same bits without what the largest results need in `scale`: n is added to the exponent,
+// 26 too high, so that small results, subnormal ones too, are rounded once, by the last step.
+// For callers that look at the bits of `near_shifted`: n is below their limit, NaN above.
 KM_INL f32 near_shifted(f32 x) { return fma(x < -104.0f ? -104.0f : x, 0x1.715476p0f, 0x1.800034p23f); }
 KM_INL bool exp_far(u32 most) { return most > 0x4b40007fu; }
 KM_INL f32 exp_near(f32 given) {
@@ -228,9 +228,9 @@ KM_INL f64 exp(f64 given) {
 }
 
 namespace vm {
-// The same bits without what the largest results need in `scale`: n is added to the exponent itself,
-// 64 too high, so that small results, subnormal ones too, are rounded once, by the last
-// product.  For callers that look at the bits of `near_shifted`: n is below their limit, NaN above.
+// The same bits without what the largest results need in `scale`: n is added to the exponent,
+// 64 too high, so that small results, subnormal ones too, are rounded once, by the last step.
+// For callers that look at the bits of `near_shifted`: n is below their limit, NaN above.
 KM_INL f64 near_shifted(f64 x) { return fma(x < -746.0 ? -746.0 : x, 0x1.71547652b82fep0, 0x1.800000000004p52); }
 KM_INL bool exp_far(u64 most) { return most > 0x43380000000003ffull; }
 KM_INL f64 exp_near(f64 given) {
