@@ -32,6 +32,10 @@ class Color(enum.IntEnum):
     RED = 5
 
 
+class Gain(enum.Enum):
+    HALF = 0.5
+
+
 class Limits:
     high = 9
 
@@ -63,6 +67,7 @@ def value(function, *args, types_=None):
         (lambda a: a * SETTINGS.scale, {"SETTINGS.scale": ("weak int", 2, [])}),
         (lambda a: a * SETTINGS.deep.power, {"SETTINGS.deep.power": ("weak float", 1.5, [])}),
         (lambda a: a + Color.RED, {"Color.RED": ("weak int", 5, [])}),
+        (lambda a: a * Gain.HALF.value, {"Gain.HALF.value": ("weak float", 0.5, [])}),
         (lambda a: a + Limits.high, {"Limits.high": ("weak int", 9, [])}),
         (lambda a: a + PAIR[1], {"PAIR[1]": ("weak float", 0.5, [])}),
         (lambda a: a * WEIGHTS.g, {"WEIGHTS[1]": ("weak float", 0.5, [])}),

@@ -758,7 +758,7 @@ def f(x, y):
         return ~x
                ^^
 
-hint: convert an operand first, for example np.float32(x) or x.real
+hint: convert an operand first, for example np.int32(x)
 """,
     ),
     (

@@ -376,11 +376,36 @@ def test_literals_are_computed_by_python_exactly(name: str, a: Any, b: Any):
 @pytest.mark.parametrize(
     ("name", "a", "b"),
     [("floordiv", 1, 0), ("mod", 1, 0), ("truediv", 1.0, 0.0), ("lshift", 1, -1), ("pow", 0, -1),
-     ("pow", 10, 5000), ("lshift", 1, 10**6)],
+     ("pow", 10.0, 5000)],
 )  # fmt: skip
 def test_what_python_cannot_compute_is_left_to_the_operation(name: str, a: Any, b: Any):
     made = FunctionBuilder.apply(name, FunctionBuilder.const(a), FunctionBuilder.const(b))
     assert isinstance(made, ir.Apply)
+
+
+@pytest.mark.parametrize(
+    ("name", "a", "b"),
+    [("pow", 100_000, 4), ("pow", 5000, 2), ("pow", -7, 5001), ("pow", 2, -1), ("pow", 2.0, 5),
+     ("pow", 0, 10**9), ("pow", 1, 10**30), ("lshift", 1, 5000), ("lshift", 5000, 3)],
+)  # fmt: skip
+def test_powers_and_shifts_of_literals_are_exact(name: str, a: Any, b: Any):
+    made = FunctionBuilder.apply(name, FunctionBuilder.const(a), FunctionBuilder.const(b))
+    assert isinstance(made, ir.Const)
+    assert made.value == (a**b if name == "pow" else a << b)
+
+
+@pytest.mark.parametrize(
+    ("name", "a", "b"),
+    [("pow", 10, 10**6), ("pow", -2, 10**9), ("lshift", 1, 10**6), ("pow", 9, 9**999)],
+)
+def test_integers_that_would_fill_the_memory_are_refused(name: str, a: int, b: int):
+    with pytest.raises(ScalarOverflowError) as refused:
+        FunctionBuilder.apply(name, FunctionBuilder.const(a), FunctionBuilder.const(b))
+    symbol = {"pow": "**", "lshift": "<<"}[name]
+    assert str(refused.value) == (
+        f"`{symbol}` of these literals has more than 65536 bits\n\n"
+        'hint: no type holds it; `float("inf")` is infinity'
+    )
 
 
 @given(
@@ -441,15 +466,17 @@ def test_operands_of_all_types_are_converted_or_refused(name: str):
 
 
 def test_refusals_of_the_builder_in_words():
-    f = FunctionBuilder("f", [("b", bool_), ("p", PAIR), ("x", int8), ("y", float64)])
-    b, p, x, y = (f.param(i) for i in range(4))
+    types = [("b", bool_), ("p", PAIR), ("x", int8), ("y", float64), ("z", complex64)]
+    f = FunctionBuilder("f", types)
+    b, p, x, y, z = (f.param(i) for i in range(5))
     pair = f.make_tuple([x, x])
     cases: list[tuple[Any, str]] = [
         (lambda: f.apply("sub", b, b), "`-` is not defined for bool (bool and bool)"),
         (lambda: f.apply("invert", y), "`~` is not defined for float64 (float64)"),
         (lambda: f.apply("exp", p), "`exp` is not defined for Pair (Pair)"),
         (lambda: f.apply("add", x, f.const(300)), "Python integer 300 out of bounds for int8"),
-        (lambda: f.apply("add", y, f.const(10**400)), "is too large for float64"),
+        (lambda: f.apply("add", y, f.const(10**400)), "integer of 1329 bits out of bounds for fl"),
+        (lambda: f.apply("add", z, f.const(10**5000)), "of 16610 bits out of bounds for complex64"),
         (lambda: f.const(-1, uint8), "Python integer -1 out of bounds for uint8"),
         (lambda: f.field(p, "c"), "struct Pair has no field `c`"),
         (lambda: f.for_("i", (y, x, x), ()), "range() expects integers, got float64"),

@@ -14,7 +14,7 @@ from kernelmill import events
 from kernelmill.algorithms.layout import Operand, memory_order
 from kernelmill.algorithms.source import access
 from kernelmill.compiler import ir
-from kernelmill.compiler.builder import weak_type_of
+from kernelmill.compiler.builder import integer_text, weak_type_of
 from kernelmill.compiler.op import specialize
 from kernelmill.dtypes import DType, StructType, Type, WeakType, int64, uint64, weak_int
 from kernelmill.errors import (
@@ -258,7 +258,9 @@ def _scalar_array(value: complex, stored: DType, name: str, *, wide: bool) -> np
         elif wide:
             bits = 0
         else:
-            raise ScalarOverflowError(f"Python integer {value} out of bounds for {stored} ({name})")
+            raise ScalarOverflowError(
+                f"Python integer {integer_text(value)} out of bounds for {stored} ({name})"
+            )
     return np.array(bits, stored.to_numpy())
 
 
@@ -313,7 +315,7 @@ def _check_limits(program: ir.Program, arguments: Sequence[Argument]) -> None:
         for limit in _conversions(program, program.entry, index) or {int64}:
             if not limit.min <= value <= limit.max:
                 raise ScalarOverflowError(
-                    f"Python integer {value} out of bounds for {limit}",
+                    f"Python integer {integer_text(value)} out of bounds for {limit}",
                     hint=f"`{given.name}` meets values of type {limit}",
                 )
 

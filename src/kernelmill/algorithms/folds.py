@@ -14,6 +14,7 @@ from kernelmill.algorithms.weave import as_stored
 from kernelmill.compiler.builder import (
     FunctionBuilder,
     convert,
+    integer_text,
     tuple_item,
     weak_type_of,
 )
@@ -279,7 +280,8 @@ def _converted(value: Any, type_: DType) -> Any:  # Any: a Python number
     if type_.is_integer and isinstance(value, (int, np.integer)):
         if not type_.min <= int(value) <= type_.max:
             raise ScalarOverflowError(
-                f"Python integer {value} out of bounds for {type_}", hint="`init` starts the result"
+                f"Python integer {integer_text(int(value))} out of bounds for {type_}",
+                hint="`init` starts the result",
             )
         return int(value)
     return type_.to_numpy().type(value).item()

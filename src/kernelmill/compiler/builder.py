@@ -113,7 +113,7 @@ def convert(value: Expr, wanted: Type) -> Expr:
         if folded is not None:
             return folded
         if isinstance(value.value, int) and not int64.min <= value.value <= int64.max:
-            return Cast(Const(float(value.value), weak_float), wanted)
+            return Cast(Const(_as_float(value.value, wanted), weak_float), wanted)
     return Cast(value, wanted)
 
 
@@ -122,18 +122,37 @@ def _fold_conversion(value: complex, wanted: DType | WeakType) -> Const | None:
     if isinstance(value, int) and isinstance(wanted, DType) and wanted.is_integer:
         if not wanted.min <= value <= wanted.max:
             raise ScalarOverflowError(
-                f"Python integer {value} out of bounds for {wanted}",
+                f"Python integer {integer_text(value)} out of bounds for {wanted}",
                 hint=f"{wanted} holds {wanted.min} to {wanted.max}; widen the other operand first",
             )
         return Const(value, wanted)
     if isinstance(value, int) and wanted.kind == "float":
-        try:
-            return _float_const(float(value), wanted)
-        except OverflowError:
-            raise ScalarOverflowError(f"Python integer {value} is too large for {wanted}") from None
+        return _float_const(_as_float(value, wanted), wanted)
     if isinstance(value, float) and wanted.kind == "float":
         return _float_const(value, wanted)
     return None
+
+
+def _as_float(value: int, wanted: DType | WeakType) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise ScalarOverflowError(
+            f"Python integer {integer_text(value)} out of bounds for {wanted}",
+            hint='no float64 is that large; `float("inf")` is infinity',
+        ) from None
+
+
+def integer_text(value: int) -> str:
+    """Return a Python integer for an error: its digits, or how many bits it has if they are many.
+
+    Examples
+    --------
+    >>> integer_text(1 << 100), integer_text(10**5000)
+    ('1267650600228229401496703205376', 'of 16610 bits')
+    """
+    bits = value.bit_length()
+    return f"of {bits} bits" if bits > _SHOWN_BITS else str(value)
 
 
 def _float_const(value: float, wanted: DType | WeakType) -> Const | None:
@@ -168,17 +187,25 @@ _FOLDS: Final[dict[str, Callable[..., object]]] = {
     "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
     "eq": operator.eq, "ne": operator.ne,
 }  # fmt: skip
-_MAX_FOLDED_BITS: Final = 4096
+_OF_BITS: Final = frozenset(
+    {"and", "or", "xor", "invert", "lshift", "rshift", "popcount", "clz", "ctz"}
+)
+_SHOWN_BITS: Final = 256
+# No use has a larger one, and Python would take its time over a few digits such as `9 ** 9 ** 9`.
+_MOST_FOLDED_BITS: Final = 1 << 16
 
 
 def _fold(op: str, args: tuple[Expr, ...]) -> Const | None:
-    """Compute an operation on Python literals as Python does; None where it cannot or may not."""
+    """Compute an operation on Python literals as Python does; None where Python raises.
+
+    Raises ScalarOverflowError for an integer that has more bits than anybody needs.
+    """
     python = _FOLDS.get(op)
     values = [a.value for a in args if isinstance(a, Const) and isinstance(a.type, WeakType)]
     if python is None or len(values) != len(args):
         return None
-    if op in ("pow", "lshift") and _is_huge(values):
-        return None
+    if op in ("pow", "lshift"):
+        _check_size(op, *values)
     try:
         result = python(*values)
     except (ArithmeticError, ValueError, TypeError):
@@ -186,14 +213,26 @@ def _fold(op: str, args: tuple[Expr, ...]) -> Const | None:
     return Const(result, weak_type_of(result))  # type: ignore[arg-type]  # a bool, int, float or complex
 
 
-def _operand_hint(args: Sequence[Expr]) -> str:
-    if any(isinstance(a.type, (StructType, TupleType)) for a in args):
+def _check_size(op: str, base: object, exponent: object) -> None:
+    """Refuse `base ** exponent` or `base << exponent` before Python computes a huge integer."""
+    if not isinstance(base, int) or not isinstance(exponent, int) or exponent < 0:
+        return
+    bits = base.bit_length()
+    size = bits * exponent if op == "pow" else bits + exponent
+    if size > _MOST_FOLDED_BITS and abs(base) > (op == "pow"):
+        raise ScalarOverflowError(
+            f"`{OPERATIONS[op].symbol}` of these literals has more than {_MOST_FOLDED_BITS} bits",
+            hint='no type holds it; `float("inf")` is infinity',
+        )
+
+
+def _operand_hint(op: str, args: Sequence[Expr]) -> str:
+    types = [a.type for a in args]
+    if any(isinstance(t, (StructType, TupleType)) for t in types):
         return "compute with single fields and items: `p.x`, `t[0]`"
+    if op in _OF_BITS:
+        return "convert an operand first, for example np.int32(x)"
     return "convert an operand first, for example np.float32(x) or x.real"
-
-
-def _is_huge(values: Sequence[complex]) -> bool:
-    return any(isinstance(v, int) and abs(v) > _MAX_FOLDED_BITS for v in values)
 
 
 class FunctionBuilder:
@@ -241,7 +280,7 @@ class FunctionBuilder:
             types = " and ".join(str(a.type) for a in args)
             raise OperatorError(
                 f"`{OPERATIONS[op].symbol or op}` {error} ({types})",
-                hint=_operand_hint(args),
+                hint=_operand_hint(op, args),
             ) from error
         decided = _decide_comparison(op, args)
         if decided is not None:

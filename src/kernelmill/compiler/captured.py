@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from kernelmill.compiler.builder import weak_type_of
+from kernelmill.compiler.builder import integer_text, weak_type_of
 from kernelmill.dtypes import (
     DType,
     Type,
@@ -89,7 +89,7 @@ class _Slot(NamedTuple):
         if self.fits is None:
             return value
         if self.capture.stored is weak_float:
-            return float(cast("int", value))  # OverflowError beyond the largest float
+            return _as_float(self.capture, cast("int", value))
         return _in_range(self.capture, cast("int", value))
 
 
@@ -110,13 +110,23 @@ def _in_range(capture: CapturedScalar, value: int) -> int:
     for limit in capture.limits or (int64,):
         if not limit.min <= value <= limit.max:
             raise ScalarOverflowError(
-                f"Python integer {value} out of bounds for {limit}",
+                f"Python integer {integer_text(value)} out of bounds for {limit}",
                 hint=f"`{capture.name}` is captured and meets values of type {limit}, "
                 f"which holds {limit.min} to {limit.max}",
             )
     if value > int64.max:  # only uint64 meets it: the same bits
         return value - (1 << uint64.bits)
     return value
+
+
+def _as_float(capture: CapturedScalar, value: int) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise ScalarOverflowError(
+            f"Python integer {integer_text(value)} out of bounds for float64",
+            hint=f"`{capture.name}` is captured and meets floats",
+        ) from None
 
 
 def _scalar_type(value: object) -> Type | None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import builtins
 import dataclasses
 import difflib
+import enum
 import functools
+import inspect
 import math
 import operator
 import sys
@@ -212,7 +214,7 @@ def _plain_attribute(owner: Known, name: str) -> object:
     found = owner.value
     if isinstance(found, types.ModuleType | np.finfo | np.iinfo):
         value = getattr(found, name, _MISSING)
-    elif _is_plain(found, name):
+    elif _is_plain(found, name) or (name == "value" and _has_plain_value(found)):
         value = getattr(found, name)
     else:
         value = _MISSING
@@ -229,6 +231,12 @@ def _plain_attribute(owner: Known, name: str) -> object:
         f"{kind}`{owner.name}` has no attribute `{name}`{close}",
         hint="an operator reads plain attributes of modules, classes and objects",
     )
+
+
+def _has_plain_value(owner: object) -> bool:
+    """Whether `.value` of a member of an enumeration is what `enum` makes it."""
+    usual = inspect.getattr_static(enum.Enum, "value")
+    return isinstance(owner, enum.Enum) and inspect.getattr_static(type(owner), "value") is usual
 
 
 def _is_plain(owner: object, name: str) -> bool:
