@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -77,22 +76,18 @@ def test_what_we_lock_they_download_and_load(world, tmp_path):
     assert again.answer() == "kernel-base 2.0.0"
 
 
-def test_a_hundred_dependencies_are_locked_in_five_seconds(clean, tmp_path):  # noqa: F811
-    registry = new_registry("memory://locked-in-seconds")
+def test_a_hundred_dependencies_take_four_requests_each(clean, tmp_path):  # noqa: F811
+    registry = new_registry("memory://locked-by-requests")
     rows = []
     for n in range(100):
         release(registry, f"org/k{n:02}", "1.0.0")
         rows.append(f'"org/k{n:02}" = ">=1"')
     place = make(tmp_path / "project", "[tool.kernelmill.dependencies]\n" + "\n".join(rows))
     asked = read_dependencies(place)
-    seconds = []
     with Server(registry) as server:
-        while len(seconds) < 3 and (not seconds or min(seconds) > 5):
-            start = time.perf_counter()
-            made = make_lock(HubRegistry(server.endpoint, token=False), asked)
-            seconds.append(time.perf_counter() - start)
+        made = make_lock(HubRegistry(server.endpoint, token=False), asked)
+        assert len(server.log.requests) <= 4 * 100
     assert len(made.lock.kernels) == 100
-    assert min(seconds) <= 5
 
 
 def test_from_push_to_lock_to_both_clients(served, tmp_path):  # noqa: F811
