@@ -120,8 +120,12 @@ def _device_lines(report: Report) -> Iterator[str]:
     yield f"cpu       {cpu.model}, {cpu.threads} threads, {cpu.instruction_set}{target}"
     yield f"          caches: {caches or 'unknown'}"
     driver = cuda.driver or "not found"
+    driver += f" (CUDA {cuda.version})" if cuda.version else ""
     yield f"cuda      {cuda.reason or 'usable'}"
     yield f"          driver library: {driver}; cuda.bindings: {cuda.bindings or 'not installed'}"
+    for library in cuda.libraries:
+        found = f"{library.version}, {library.path} ({library.found_via})"
+        yield f"          {library.name}: {found if library.path else 'not found'}"
     yield f"emulator  {report.emulator or 'usable'}"
 
 
@@ -140,9 +144,9 @@ def _extra_lines(extra: Extra) -> Iterator[str]:
         + ("" if need.satisfied or not need.version else f" (needs {need.specifier})")
         for need in extra.needs
     )
-    yield f"{extra.name:8}{'installed' if extra.complete else extra.install}"
+    yield f"{extra.name:10}{'installed' if extra.complete else extra.install}"
     for line in wrap(", ".join(needs), width=_WIDTH, break_on_hyphens=False):
-        yield f"{'':8}{line}"
+        yield f"{'':10}{line}"
 
 
 def _conflict_lines(report: Report) -> Iterator[str]:

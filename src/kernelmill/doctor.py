@@ -21,6 +21,7 @@ from kernelmill import events
 from kernelmill.algorithms.capabilities import absence
 from kernelmill.cache import CacheInfo, default_cache
 from kernelmill.config import UnknownVariable, get_config, unknown_variables
+from kernelmill.errors import KernelmillError
 from kernelmill.installed import (
     BINDINGS,
     DISTRIBUTION,
@@ -35,8 +36,13 @@ from kernelmill.installed import (
 from kernelmill.runtime.calibrate import HostCache, host_caches
 from kernelmill.runtime.native import NativeStatus, native_status
 from kernelmill.toolchain import HostCompiler, host_cpu, missing_features, survey_host_compilers
+from kernelmill.toolchain.nvidia import load_library
+from kernelmill.toolchain.nvjitlink import nvjitlink_version
+from kernelmill.toolchain.nvrtc import nvrtc_version
+from kernelmill.toolchain.places import driver_version
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from kernelmill.installed import Conflict, Extra
@@ -45,6 +51,7 @@ __all__ = [
     "Compiler",
     "Cpu",
     "Cuda",
+    "CudaLibrary",
     "Folder",
     "Report",
     "Warmth",
@@ -69,16 +76,35 @@ class Cpu:
 
 
 @dataclass(frozen=True, slots=True)
+class CudaLibrary:
+    """NVRTC or nvJitLink: its `version`, the file that is taken, and how that was found.
+
+    All but the name are "" where there is none.
+    """
+
+    name: str
+    version: str
+    path: str
+    found_via: str
+
+
+@dataclass(frozen=True, slots=True)
 class Cuda:
-    """What is there for CUDA: `driver` and `bindings` are "" where they are not found."""
+    """What is there for CUDA: `driver` and `bindings` are "" where they are not found.
+
+    `version` is that of CUDA which the driver is for; it decides which `libraries` are taken.
+    """
 
     driver: str
     bindings: str
     reason: str
+    version: str = ""
+    libraries: tuple[CudaLibrary, ...] = ()
 
 
 _LEVELS: Final = ("x86-64-v4", "x86-64-v3", "x86-64-v2")
 _DRIVER: Final = "libcuda.so.1"
+_VERSIONS: Final = {"nvrtc": nvrtc_version, "nvJitLink": nvjitlink_version}
 
 
 def _cpu() -> Cpu:
@@ -90,11 +116,23 @@ def _cpu() -> Cpu:
 
 def _cuda() -> Cuda:
     bindings = version_of(BINDINGS) if _is_there("cuda.bindings") else ""
-    return Cuda(_driver(), bindings, absence("cuda"))
+    found = driver_version()
+    version = ".".join(map(str, found)) if found else ""
+    libraries = tuple(_library(name, ask) for name, ask in _VERSIONS.items())
+    return Cuda(_driver(), bindings, absence("cuda"), version, libraries)
+
+
+def _library(name: str, ask: Callable[[], tuple[int, int]]) -> CudaLibrary:
+    """Load a library of NVIDIA's, as the first kernel for CUDA does."""
+    try:
+        found, version = load_library(name), ask()
+    except KernelmillError:
+        return CudaLibrary(name, "", "", "")
+    return CudaLibrary(name, ".".join(map(str, version)), found.path, found.found_via)
 
 
 def _driver() -> str:
-    """Load the driver library, which does nothing by itself; no function of it is called."""
+    """Load the driver library, which does nothing by itself."""
     try:
         ctypes.CDLL(_DRIVER)
     except OSError:

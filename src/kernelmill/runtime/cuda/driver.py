@@ -68,6 +68,10 @@ _MEANINGS: Final[dict[str, tuple[str, str]]] = {
         "the image is of another chip or damaged",
         "compile for the architecture of the device",
     ),
+    "CUDA_ERROR_INVALID_IMAGE": (
+        "the image is damaged, or was made by a compiler newer than the driver",
+        "`kernelmill doctor` shows which NVRTC is taken, and the driver's version",
+    ),
     "CUDA_ERROR_UNSUPPORTED_PTX_VERSION": (
         "the PTX was made by a compiler newer than the driver",
         "compile to a cubin, or update the driver",
