@@ -180,3 +180,32 @@ int main() {
 }""",
     )
     assert (done.stdout, done.stderr) == ("7", "")
+
+
+@pytest.mark.parametrize("sanitizer", [None, Sanitizer()])
+def test_what_frees_its_memory_may_be_passed_by_value(tmp_path, sanitizer):
+    path = tmp_path / "lock.cu"
+    path.write_text("""#include <cstdio>
+struct Lock {
+  int* word;
+  Lock() { cudaMalloc(&word, sizeof(int)), cudaMemset(word, 0, sizeof(int)); }
+  ~Lock() { cudaFree(word); }
+  __device__ void take() { while (atomicCAS(word, 0, 1) != 0) {} __threadfence(); }
+  __device__ void give() { __threadfence(); atomicExch(word, 0); }
+};
+__global__ void count(Lock lock, int* seen) {
+  if (threadIdx.x) return;
+  lock.take();
+  *seen += 1;
+  lock.give();
+}
+int main() {
+  Lock lock;
+  int *seen, found = 0;
+  cudaMalloc(&seen, sizeof(int)), cudaMemset(seen, 0, sizeof(int));
+  count<<<40, 64>>>(lock, seen);
+  cudaMemcpy(&found, seen, sizeof found, cudaMemcpyDeviceToHost);
+  printf("%d %s\\n", found, cudaGetErrorName(cudaDeviceSynchronize()));
+}""")
+    done = run_program(path, capture=True, timeout=600, sanitizer=sanitizer)
+    assert (done.stdout, done.stderr, done.reports) == ("40 cudaSuccess\n", "", ())

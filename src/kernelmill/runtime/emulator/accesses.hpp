@@ -7,7 +7,7 @@
 
 namespace km_emu::checks {
 
-constexpr bool always_slow = true;
+constexpr bool looks_on = true;
 constexpr int most_reports = 20, quiet_rounds = 300;
 
 inline Record* self;  // of the thread that runs; null while the runtime works
@@ -142,9 +142,9 @@ inline void race_with_write(Record& k, Region& r, char* p, u32 bytes, int how, c
   race(r, p, bytes, caller, other, text);
 }
 
+inline bool asks_for_writes(const Region& r) { return initcheck == 2 || (initcheck == 1 && !r.is_shared()); }
 inline void check_written(Region& r, char* p, usize at, u32 bytes, int how, const void* caller) {
-  const bool asked = initcheck == 2 || (initcheck == 1 && !r.is_shared());
-  const bool reads = asked && ((how & updating) || !(how & (writing | unchecked)));
+  const bool reads = asks_for_writes(r) && ((how & updating) || !(how & (writing | unchecked)));
   if (reads && !r.is_written(at, bytes) && is_new(offset_of(caller), 0))
     report_at("uninitialised read", caller, &r, p, bytes, Other(), "read before anything was written there");
   if (how & writing) r.mark_written(at, bytes);
@@ -158,33 +158,46 @@ inline bool is_tolerated(int how, bool by_atomic, bool they_write) {
   return (how & atomically) && (how & writing);
 }
 
-inline void check_order(Record& k, Region& r, char* p, usize at, u32 bytes, int how, const void* caller) {
-  if (r.shift == 2 && ((bytes | at) & 3)) r.narrow();
+inline void check_cell(Record& k, Region& r, Cell& cell, const Access& mine, char* p, u32 bytes, int how, const void* caller) {
   const bool shared = r.is_shared(), atomic = how & atomically;
-  Access mine = {k.thread, k.clock, offset_of(caller)};
-  if (__builtin_expect(how & copying, 0)) mine.thread = copier->thread, mine.clock = copier->clock;
   const auto comes_first = [&](const Access& write) {
     return how & by_proxy ? is_shown(k, write, shared) : is_before(k, write, shared);
   };
-  if (__builtin_expect((at >> r.shift) * sizeof(Cell) >= r.ready, 0)) r.prepare(at >> r.shift);
-  for (usize c = at >> r.shift, last = (at + bytes - 1) >> r.shift; c <= last; c++) {
-    Cell& cell = r.cells[c];
-    if (cell.write.thread && !is_tolerated(how, cell.atomic_write, true) && !comes_first(cell.write))
-      race_with_write(k, r, p, bytes, how, caller, cell.write);
-    if (how & writing) {
-      for (int i = 0; i < 2; i++) {
-        if (cell.reads[i].thread && !is_tolerated(how, cell.atomic_reads[i], false) && !is_before(k, cell.reads[i], shared))
-          race(r, p, bytes, caller, cell.reads[i],
-               cell.reads[i].thread < agent_first ? "write, not in order with a read"
-                                                  : "write, not in order with the read of a copy");
-        cell.reads[i].thread = 0;
-      }
-      cell.write = mine, cell.atomic_write = atomic;
-    } else {
-      const auto is_free = [&](int i) { return cell.reads[i].thread == mine.thread || !cell.reads[i].thread; };
-      const int i = is_free(0) ? 0 : is_free(1) ? 1 : is_before(k, cell.reads[0], shared) ? 0 : 1;
-      cell.reads[i] = mine, cell.atomic_reads[i] = atomic;
+  if (cell.write.thread && !is_tolerated(how, cell.atomic_write, true) && !comes_first(cell.write))
+    race_with_write(k, r, p, bytes, how, caller, cell.write);
+  if (how & writing) {
+    for (int i = 0; i < 2; i++) {
+      if (cell.reads[i].thread && !is_tolerated(how, cell.atomic_reads[i], false) && !is_before(k, cell.reads[i], shared))
+        race(r, p, bytes, caller, cell.reads[i],
+             cell.reads[i].thread < agent_first ? "write, not in order with a read"
+                                                : "write, not in order with the read of a copy");
+      cell.reads[i].thread = 0;
     }
+    cell.write = mine, cell.atomic_write = atomic;
+  } else {
+    const auto is_free = [&](int i) { return cell.reads[i].thread == mine.thread || !cell.reads[i].thread; };
+    const int i = is_free(0) ? 0 : is_free(1) ? 1 : is_before(k, cell.reads[0], shared) ? 0 : 1;
+    cell.reads[i] = mine, cell.atomic_reads[i] = atomic;
+  }
+}
+
+inline void check_order(Record& k, Region& r, char* p, usize at, u32 bytes, int how, const void* caller) {
+  if (r.shift == 2 && ((bytes | at) & 3)) r.narrow(), forget_sites();
+  Access mine = {k.thread, k.clock, offset_of(caller)};
+  if (__builtin_expect(how & copying, 0)) mine.thread = copier->thread, mine.clock = copier->clock;
+  for (usize c = at >> r.shift, last = (at + bytes - 1) >> r.shift; c <= last; c++) {
+    if (r.full) {
+      check_cell(k, r, r.full[c], mine, p, bytes, how, caller);
+      continue;
+    }
+    Brief& brief = r.briefs[c];
+    if (brief.thread == several && cells.has(brief.deed)) {
+      check_cell(k, r, cells.at(brief.deed), mine, p, bytes, how, caller);
+      continue;
+    }
+    Cell cell = opened(brief, launch_first);
+    check_cell(k, r, cell, mine, p, bytes, how, caller);
+    brief = closed(cell);
   }
 }
 
@@ -194,31 +207,93 @@ inline bool is_place(const char* p) {
          (usize)(p - (char*)&blockDim) < sizeof blockDim || (usize)(p - (char*)&gridDim) < sizeof gridDim;
 }
 
+// What an instruction accesses, found by its last access or by all tables; null where it is none of the kernel's.
+inline Region* find_region(Record& k, Site& site, char* p, u32 bytes, int how, const void* caller) {
+  const auto keep = [&](char* low, usize size, Region* region) {
+    site = Site{caller, low, size, region, nullptr, nullptr, 0, 0, 0};
+    return region;
+  };
+  if (is_place(p)) return nullptr;
+  if ((usize)(p - k.block->stacks) < k.block->stack_bytes) return keep(k.block->stacks, k.block->stack_bytes, nullptr);
+  Region* r = region_at(k, p);
+  if (__builtin_expect(!r, 0)) {
+    if ((p >= module_low && p < module_high) || (usize)(p - (closure - 4096)) < 8192) return nullptr;
+    outside(k, p, bytes, how, caller);
+  }
+  if (__builtin_expect(p + bytes > r->high, 0)) outside(k, p, bytes, how, caller);
+  if (r->space != static_shared && r->space != module_memory) return keep(r->low, r->size(), r);
+  const usize at = r->space == static_shared ? (usize)(p - r->low) : (usize)(p - module_low);
+  const Symbol* symbol = Arrays::symbol_at(r->space == static_shared ? arrays.shared_symbols : arrays.module_symbols, at);
+  if (!symbol)
+    end_at("out of bounds", *r, p, bytes, caller, how & writing ? "write outside every array" : "read outside every array");
+  char* low = p - (at - symbol->at);
+  if (symbol->name.empty()) return keep(low, symbol->bytes, nullptr);  // the compiler's own
+  return keep(low, symbol->bytes, r);
+}
+
 inline void access(const void* address, u32 bytes, int how, const void* caller) {
   Record* k = self;
+  if (!k) return;
   char* p = (char*)address;
-  if (is_place(p)) return;
-  if (!k || (usize)(p - k->block->stacks) < k->block->stack_bytes) return;
-  Region* r = region_at(*k, p);
-  if (__builtin_expect(!r, 0)) {
-    if ((p >= module_low && p < module_high) || (usize)(p - (closure - 4096)) < 8192) return;
-    outside(*k, p, bytes, how, caller);
-  }
-  if (__builtin_expect(p + bytes > r->high, 0)) outside(*k, p, bytes, how, caller);
+  Site& site = site_of(caller);
+  const usize offset = (usize)(p - site.low);
+  const bool known = site.caller == caller && offset < site.bytes && offset + bytes <= site.bytes;
+  Region* r = known ? site.region : find_region(*k, site, p, bytes, how, caller);
+  if (!r) return;
+  // Live blocks have their static shared memory at one place.
+  if (r->space == static_shared) r = &k->own->fixed;
   const usize at = (usize)(p - r->low);
-  if (r->space == static_shared || r->space == module_memory) {
-    const Symbol* symbol = r->space == static_shared ? Arrays::symbol_at(arrays.shared_symbols, at)
-                                                     : Arrays::symbol_at(arrays.module_symbols, (usize)(p - module_low));
-    if (symbol && symbol->name.empty()) return;  // the compiler's own
-    if (!symbol)
-      end_at("out of bounds", *r, p, bytes, caller,
-             how & writing ? "write outside every array" : "read outside every array");
-  }
   if (((usize)p & (bytes - 1)) && !(bytes & (bytes - 1)))
     end_at("misaligned access", *r, p, bytes, caller, how & writing ? "write" : "read");
   if (r->tracks_writes) check_written(*r, p, at, bytes, how, caller);
   if (how & writing) writes++;
   check_order(*k, *r, p, at, bytes, how, caller);
+  if (r->full || how > writing || site.caller != caller || ((usize)site.low & 3)) return;
+  // From now on the short way, as long as the clock stands.
+  Deed deed = {k->clock, 0, 0, how == writing ? wrote : read};
+  (how == writing ? deed.write : deed.read) = offset_of(caller);
+  site.clock = k->clock, site.deed = deeds.number(deed);
+  site.shift = (u32)r->shift, site.written = nullptr;
+  const usize first = (usize)(site.low - r->low);
+  if (first & 3) return;
+  if (r->tracks_writes && (how == writing || asks_for_writes(*r))) site.written = r->written + first / 4;
+  site.briefs = site.deed ? r->briefs + (first >> r->shift) : nullptr;
+}
+
+// A plain access of an instruction to what it accessed before: where nobody else did in this launch, there is nothing to check.
+// `aligned` says that the compiler knows it to be.
+template <u32 bytes, int how>
+KM_EMU_INLINE void access_shortly(void* address, const void* caller) {
+  Record* k = self;
+  if (!k) return;
+  const Site& site = site_of(caller);
+  const usize offset = (usize)((char*)address - site.low);
+  if (__builtin_expect(site.caller != caller || offset + bytes > site.bytes || offset >= site.bytes, 0))
+    return access(address, bytes, how, caller);
+  if (!site.region) return;
+  if (__builtin_expect(!site.briefs || site.clock != k->clock || ((usize)address & (bytes - 1)), 0))
+    return access(address, bytes, how, caller);
+  const u32 thread = k->thread;
+  const u64 mine = thread | (u64)site.deed << 32;
+  Brief* briefs = site.briefs + (offset >> site.shift);
+  const u32 count = bytes >= 4 ? bytes >> site.shift : bytes;
+  for (u32 i = 0; i < count; i++) {
+    u64 there;
+    memcpy(&there, &briefs[i], 8);
+    const u32 other = (u32)there;
+    if (__builtin_expect(other >= launch_first && (how == writing ? other != thread : there != mine), 0))
+      return access(address, bytes, how, caller);
+  }
+  if (site.written) {
+    u8* written = site.written + (offset >> 2);
+    if (bytes < 4) return access(address, bytes, how, caller);
+    for (u32 i = 0; i < bytes / 4; i++) {
+      if (how == writing) written[i] = 15;
+      else if (__builtin_expect(written[i] != 15, 0)) return access(address, bytes, how, caller);
+    }
+  }
+  for (u32 i = 0; i < count; i++) memcpy(&briefs[i], &mine, 8);
+  if (how == writing) writes++;
 }
 inline void access_range(const void* from, usize bytes, int how, const void* caller) {
   for (char* p = (char*)from; bytes;) {
@@ -244,6 +319,7 @@ inline KnowledgeRef& published_at(const void* p) {
 // What an atomic passes on: its writer's knowledge where it releases, that of the writer's last fence where it does not.
 inline void synchronise(const void* p, bool loads, bool stores, bool acquires, bool releases) {
   Record& k = *self;
+  k.own->met = true;
   KnowledgeRef& there = published_at(p);
   if (loads && there) {
     if (acquires) acquire(k, there);
@@ -257,6 +333,7 @@ inline void synchronise(const void* p, bool loads, bool stores, bool acquires, b
 }
 inline void fence() {
   if (!self) return;
+  self->own->met = true;
   take_pending(*self);
   self->fenced = snapshot(*self);
   self->clock++;

@@ -160,7 +160,7 @@ inline void begin(Block* b, Launch* launch, const Body* body, const Image& image
   here.slow = b->slow = false;
   b->runnable.head = b->runnable.count = 0;
   checks::begin_block(b, image.low, image.size);
-  if (b->permuted || checks::always_slow) go_slow(b, 0);
+  if (b->permuted) go_slow(b, 0);
   b->place = here;
 }
 
@@ -267,7 +267,7 @@ inline void run_block(Block* b, Work* work) {
 inline void run_tickets(Work* work) {
   const Place outside = km_emu_here;
   Block* b = take_block(work->launch);
-  const Image image = checks::always_slow ? image_of(work->body) : Image();
+  const Image image = checks::looks_on ? image_of(work->body) : Image();
   __atomic_fetch_add(&work->workers, 1, __ATOMIC_RELAXED);
   while (!b->abandoned && !stopped(work->launch)) {
     const i64 number = __atomic_fetch_add(&work->ticket, 1, __ATOMIC_RELAXED);

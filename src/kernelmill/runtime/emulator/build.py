@@ -66,6 +66,7 @@ _SANITIZER_FLAGS: Final = (
     "-gdwarf-4",
     "-fsanitize=thread,bounds,alignment",
     "--param=tsan-distinguish-volatile=1",
+    "--param=tsan-instrument-func-entry-exit=0",
     "-fno-crossjumping",
     "-fno-tree-tail-merge",
     "-DKM_EMU_SANITIZER",

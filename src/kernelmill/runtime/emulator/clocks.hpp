@@ -29,7 +29,7 @@ struct Agent {
 enum Copies : int { store_reads, store_writes, small_copies, copies_count };
 
 struct Record {
-  u32 thread = 0, clock = 1, block_number = 0, rank = 0;
+  u32 thread = 0, clock = 1, block_number = 0, rank = 0;  // the first and third are set where the thread goes on
   Block* block = nullptr;
   BlockRecord* own = nullptr;
   RowRef row;
@@ -51,6 +51,7 @@ struct MadeBarrier {
 
 struct BlockRecord {
   u32 first_thread = 0;
+  bool met = true;  // whether threads may know of each other, or clocks have moved
   std::vector<Record> records;
   RowRef start;  // nobody knows anything
   Region fixed, dynamic;
@@ -141,6 +142,7 @@ inline u32 agent_place(u32 threads, usize agent) { return 2 * threads + (u32)age
 // The agent at `index`, made at its first use.
 inline Agent& agent_of(Record& k, i32& index) {
   BlockRecord& own = *k.own;
+  own.met = true;
   if (index < 0) {
     index = (i32)own.agents.size();
     own.agents.push_back({launch_next++, 1, k.block_number, agent_place(k.block->count, own.agents.size()), k.rank});

@@ -17,7 +17,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#ifdef KM_EMU_PROGRAM  // another file may define it, or launch it
+#ifdef KM_EMU_SANITIZER  // its lines are its own, and it reads for each thread anew where that is
+#define __global__ __attribute__((noipa))
+#elif defined(KM_EMU_PROGRAM)  // another file may define it, or launch it
 #define __global__
 #else
 #define __global__ inline __attribute__((always_inline))

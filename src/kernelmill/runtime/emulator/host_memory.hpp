@@ -10,6 +10,7 @@
 extern "C" void km_emu_register(void* at, size_t bytes, const char* name);
 extern "C" void km_emu_unregister(void* at);
 extern "C" void km_emu_written(const void* at, size_t bytes);
+extern "C" bool km_emu_on_device();
 
 namespace km_emu {
 
@@ -71,8 +72,9 @@ cudaError_t allocate(T** out, size_t bytes, const char* name, cudaMemoryType typ
   *out = bytes ? (T*)allocated(bytes, name, type) : nullptr;
   return *out || !bytes ? cudaSuccess : keep(cudaErrorMemoryAllocation);
 }
+// A class that frees its memory when it ends may be passed to a kernel by value. On a GPU that copy never ends.
 inline cudaError_t release(void* at) {
-  if (!at) return broken;
+  if (!at || km_emu_on_device()) return broken;
   Allocation* found = nullptr;
   {
     Locked now;

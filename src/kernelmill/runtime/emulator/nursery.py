@@ -1,7 +1,7 @@
 """The process in which launches are looked at: it forks a child for each, with the arrays shared.
 
 It reads the folder of a job from a line of its input, and answers with the status that the child
-ended with. It is left alone at the end of its input.
+ended with; the next child is made ready meanwhile. It ends at the end of its input.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from kernelmill.runtime.emulator.arguments import Packed
 from kernelmill.runtime.emulator.build import load_runtime
 from kernelmill.runtime.emulator.launches import STARTER, record_of
 from kernelmill.runtime.emulator.schedule import Order, Schedule
+from kernelmill.runtime.native import native
 
 __all__ = ["prepare_runtime"]
 
@@ -40,9 +41,8 @@ def run(folder: Path) -> None:
     """Run the job in a folder."""
     job = json.loads((folder / "job.json").read_text())
     runtime = prepare_runtime(job["runtime"], folder / "reports", job["symbols"], job["checks"])
-    with (folder / "memory").open("rb+") as file:
-        memory = mmap.mmap(file.fileno(), 0)
-    base = ctypes.addressof((ctypes.c_char * len(memory)).from_buffer(memory))
+    memory = _memory(folder, *job["memory"])
+    base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     for offset, nbytes, name in job["arrays"]:
         at, size = ctypes.c_void_p(base + offset), ctypes.c_uint64(nbytes)
         runtime.km_emu_check_array(at, size, name.encode())
@@ -51,6 +51,15 @@ def run(folder: Path) -> None:
         values[argument][at : at + 8] = (base + offset).to_bytes(8, "little")
     status = _launch(job, values)
     (folder / "result.json").write_text(json.dumps(status))
+
+
+def _memory(folder: Path, number: int, size: int) -> mmap.mmap:
+    """Map what holds the arrays, all pages at once."""
+    flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
+    if number >= 0:
+        return mmap.mmap(number, size, flags=flags)
+    with (folder / "memory").open("rb+") as file:
+        return mmap.mmap(file.fileno(), size, flags=flags)
 
 
 def _launch(job: Any, values: list[bytearray]) -> tuple[int, str]:  # Any: from JSON
@@ -71,10 +80,16 @@ def _launch(job: Any, values: list[bytearray]) -> tuple[int, str]:  # Any: from 
     return int(record.status), record.message.decode(errors="replace")
 
 
-def _child(folder: Path) -> NoReturn:
-    """Be the child: what is written goes to the folder."""
+def _child(orders: int) -> NoReturn:
+    """Be the child: wait for the folder; what is written goes there."""
     status = 1
     try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        with os.fdopen(orders) as lines:
+            line = lines.readline().rstrip("\n")
+        if not line:
+            os._exit(0)  # the nursery has ended
+        folder = Path(line)
         for number, name in ((1, "stdout"), (2, "stderr")):
             file = os.open(folder / name, os.O_WRONLY | os.O_CREAT, 0o600)
             os.dup2(file, number)
@@ -87,9 +102,22 @@ def _child(folder: Path) -> NoReturn:
         os._exit(status)
 
 
-def serve() -> None:
-    """Fork a child for each line of the input, one after the other."""
-    running = 0
+def _ready_child() -> tuple[int, int]:
+    """Fork a child that waits for a folder; return its number and where to write that."""
+    reading, writing = os.pipe()
+    number = os.fork()
+    if not number:
+        os.close(writing)
+        _child(reading)
+    os.close(reading)
+    return number, writing
+
+
+def serve(runtime: Path) -> None:
+    """Have a child run for each line of the input, one after the other."""
+    load_runtime(runtime)
+    native()
+    running, orders = _ready_child()
 
     def end(*_: object) -> NoReturn:
         if running:
@@ -99,13 +127,15 @@ def serve() -> None:
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     for line in sys.stdin:
-        running = os.fork() or _child(Path(line.rstrip("\n")))
+        os.write(orders, line.encode())
+        os.close(orders)
         _, status = os.waitpid(running, 0)
         running = 0
-        code = os.waitstatus_to_exitcode(status)
-        sys.stdout.write(f"{code}\n")
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
         sys.stdout.flush()
+        running, orders = _ready_child()
+    os.kill(running, signal.SIGKILL)
 
 
 if __name__ == "__main__":
-    serve()
+    serve(Path(sys.argv[1]))

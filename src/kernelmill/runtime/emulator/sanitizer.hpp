@@ -12,10 +12,17 @@ namespace km_emu::checks {
 // ---- what the runtime tells -----------------------------------------------------------------------------------------
 
 inline BlockRecord& own(Block* b) { return *(BlockRecord*)b->watched; }
-inline void run(Block* b, u32 rank) { self = b && rank != nobody ? &own(b).records[rank] : nullptr; }
+inline void run(Block* b, u32 rank) {
+  self = nullptr;
+  if (!b || rank == nobody) return;
+  BlockRecord& mine = own(b);
+  self = &mine.records[rank];
+  self->thread = mine.first_thread + rank, self->block_number = (u32)b->number;
+}
 
 inline void arrived(Block* b, u32 rank, int id) {
   Record& k = own(b).records[rank];
+  own(b).met = true;
   take_pending(k);
   own(b).arrivals[id].push_back({rank, k.clock});
 }
@@ -51,12 +58,14 @@ inline void combined(Block* b, u32 number, const Group& group, u32 lanes, bool p
     write_line("mask mismatch", offset_of(caller), "", 0, 0, 0, Other(), text);
     break;
   }
+  own(b).met = true;
   meet_in_warp(own(b), number, lanes);
 }
 inline void grid_opened(Block* const* live, i64 count) {
   KnowledgeRef all = std::make_shared<Knowledge>();
   for (i64 i = 0; i < count; i++) {
     BlockRecord& mine = own(live[i]);
+    mine.met = true;
     std::vector<std::pair<u32, u32>> from;
     std::vector<u32> to;
     for (Record& k : mine.records) {
@@ -80,6 +89,7 @@ inline void transaction_begins(u64* word, const void* caller) {
   if (!self) return;
   published_at(word) = nullptr;
   MadeBarrier& made = self->own->mbarriers[word];
+  self->own->met = true;
   made.made = {self->thread, self->clock, offset_of(caller)};
   made.fenced = false;
 }
@@ -105,12 +115,14 @@ inline void transaction_arrives(u64* word) {
   if (!self) return;
   published_at(word) = joined(published_at(word), snapshot(*self));
   self->clock++;
+  self->own->met = true;
   writes++;
 }
 inline void transaction_turns(u64* word) {
   if (!self) return;
   KnowledgeRef known = published_at(word);
   MadeBarrier& found = self->own->mbarriers[word];
+  self->own->met = true;
   if (found.agent >= 0) {
     Agent& agent = agent_of(*self, found.agent);
     known = known ? std::make_shared<Knowledge>(*known) : std::make_shared<Knowledge>();
@@ -122,7 +134,9 @@ inline void transaction_turns(u64* word) {
   published_at(word) = nullptr;
 }
 inline void transaction_seen(u64* word) {
-  if (self) acquire(*self, published_at((char*)word + 1));
+  if (!self) return;
+  self->own->met = true;
+  acquire(*self, published_at((char*)word + 1));
 }
 // A bulk copy that counts on an mbarrier, or is one of a group of its thread.
 inline void copied(void* to, const void* from, u32 bytes, u64* word, const void* caller) {
@@ -150,7 +164,9 @@ inline void copies_awaited(int kind, u32 pending) {
   if (agent.clock > pending + 1) know(*self, agent.place, agent.clock - 1 - pending);
 }
 inline void proxies_fenced(bool all) {
-  if (self) fence_proxies(*self, all);
+  if (!self) return;
+  self->own->met = true;
+  fence_proxies(*self, all);
 }
 inline void loaded_both(const void* p, const void* caller) {
   if (!self) return;
@@ -245,7 +261,12 @@ inline void begin_launch(Launch* launch, const Body* body) {
   closure = (char*)body->closure;
   launch_threads = launch->block.x * launch->block.y * launch->block.z;
   const u64 total = (u64)launch_threads * launch->grid.x * launch->grid.y * launch->grid.z;
-  if (launch_next + total > 0xfffffff0u) launch_next = 1;
+  if (launch_next + total > 0xf0000000u || cells.next > 0xf0000000u) {
+    launch_next = 1, cells.next = 1;
+    arrays.forget_accesses();
+  }
+  deeds.clear(), cells.clear();
+  forget_sites();
   launch_first = launch_next;
   launch_next += (u32)total;
   agent_first = launch_next;
@@ -257,6 +278,22 @@ inline void begin_launch(Launch* launch, const Body* body) {
   }
   self = nullptr;
 }
+// Threads know nothing of each other, as at the start. Most blocks of kernels without barriers need not be told.
+inline void forget_meetings(Block* b, BlockRecord& mine) {
+  mine.met = false;
+  mine.published.clear();
+  mine.agents.clear();
+  mine.mbarriers.clear();
+  for (auto& arrivals : mine.arrivals) arrivals.clear();
+  for (u32 i = 0; i < b->count; i++) {
+    Record& k = mine.records[i];
+    k.clock = 1, k.rank = i, k.block = b, k.own = &mine, k.knows_warp = false;
+    for (i32& agent : k.agents) agent = -1;
+    if (k.row != mine.start) k.row = mine.start;
+    for (KnowledgeRef* known : {&k.others, &k.fenced, &k.pending, &k.recent})
+      if (*known) *known = nullptr;
+  }
+}
 inline void begin_block(Block* b, char* shared, usize shared_bytes) {
   if (!b->watched) {
     BlockRecord* made = new BlockRecord;
@@ -266,27 +303,16 @@ inline void begin_block(Block* b, char* shared, usize shared_bytes) {
   }
   BlockRecord* mine = &own(b);
   if (mine->fixed.low != shared || mine->fixed.size() != shared_bytes)
-    mine->fixed.cover(shared, shared_bytes, "static shared memory", static_shared, true);
+    mine->fixed.cover(shared, shared_bytes, "static shared memory", static_shared, true), forget_sites();
   if (mine->dynamic.low != b->dynamic || mine->dynamic.size() != b->launch->shared)
-    mine->dynamic.cover(b->dynamic, b->launch->shared, "dynamic shared memory", dynamic_shared, true);
+    mine->dynamic.cover(b->dynamic, b->launch->shared, "dynamic shared memory", dynamic_shared, true), forget_sites();
   memset(mine->fixed.written, 0, shared_bytes / 4 + 1);
   memset(mine->dynamic.written, 0, b->launch->shared / 4 + 1);
-  mine->published.clear();
-  mine->agents.clear();
-  mine->mbarriers.clear();
-  for (auto& arrivals : mine->arrivals) arrivals.clear();
   mine->first_thread = launch_first + (u32)b->number * b->count;
-  for (u32 i = 0; i < b->count; i++) {
-    Record& k = mine->records[i];
-    k.thread = mine->first_thread + i, k.clock = 1, k.rank = i, k.block_number = (u32)b->number;
-    k.block = b, k.own = mine, k.knows_warp = false;
-    for (i32& agent : k.agents) agent = -1;
-    if (k.row != mine->start) k.row = mine->start;
-    for (KnowledgeRef* known : {&k.others, &k.fenced, &k.pending, &k.recent})
-      if (*known) *known = nullptr;
-  }
+  if (mine->met) forget_meetings(b, *mine);
 }
 inline void drop_block(Block* b) {
+  forget_sites();
   delete (BlockRecord*)b->watched;
   b->watched = nullptr;
 }

@@ -1,30 +1,28 @@
 """Launches that are looked at: in a child process, on copies of the arrays, reported as an error.
 
-The child (`nursery.py`) gets a job file and a file that holds the arrays; it leaves their new
-bytes, its status and the reports. A crash there is one more report.
+The child (`nursery.py`, kept by `parents.py`) gets a job file and memory that holds the arrays; it
+leaves their new bytes, its status and the reports. A crash there is one more report.
 """
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import json
 import os
-import select
 import shutil
-import subprocess
 import sys
 import tempfile
-import threading
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from kernelmill.errors import ArgumentError, DeviceError
 from kernelmill.runtime.emulator.build import build_runtime
 from kernelmill.runtime.emulator.launches import raise_for
+from kernelmill.runtime.emulator.parents import Nursery
 from kernelmill.runtime.emulator.reports import Array, Report, SanitizerError, read_reports
 from kernelmill.runtime.emulator.schedule import current_schedule
 from kernelmill.runtime.emulator.symbols import arrays_of
@@ -33,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from kernelmill.runtime.emulator.launches import Geometry
+    from kernelmill.runtime.emulator.parents import Memory
     from kernelmill.runtime.memory import View
 
 __all__ = [
@@ -172,16 +171,23 @@ def run_job(job: Job, sanitizer: Sanitizer) -> None:
     """
     spans = _spans(job.arrays)
     size = spans[-1].offset + spans[-1].high - spans[-1].low + _GAP if spans else _GAP
-    with tempfile.TemporaryDirectory(prefix="kernelmill-", dir=_place(size)) as name:
+    nursery = _nursery(build_runtime(sanitize=True))
+    with (
+        nursery.lock,
+        tempfile.TemporaryDirectory(prefix="kernelmill-", dir=_place(size)) as name,
+        nursery.memory(size, Path(name)) as memory,
+    ):
         folder = Path(name)
-        _copy_in(spans, size, folder / "memory")
-        (folder / "job.json").write_text(json.dumps(_described(job, spans, sanitizer)))
-        status = _run(job, folder, sanitizer)
+        for span in spans:
+            ctypes.memmove(memory.base + span.offset, span.low, span.high - span.low)
+        described = {**_described(job, spans, sanitizer, nursery), "memory": (memory.number, size)}
+        (folder / "job.json").write_text(json.dumps(described))
+        status = _run(job, folder, sanitizer, nursery)
         reports = _reports(job, folder)
-        _copy_out(spans, job.arrays, folder / "memory")
-        if reports:
-            raise SanitizerError(job.kernel, reports, schedule=str(current_schedule()))
-        raise_for(job.kernel, *status)
+        _copy_out(spans, job.arrays, memory)
+    if reports:
+        raise SanitizerError(job.kernel, reports, schedule=str(current_schedule()))
+    raise_for(job.kernel, *status)
 
 
 def _spans(arrays: Sequence[Given]) -> list[_Span]:
@@ -207,24 +213,16 @@ def _place(size: int) -> Path | None:
     return _FAST if enough else None
 
 
-def _copy_in(spans: Sequence[_Span], size: int, path: Path) -> None:
-    with path.open("wb") as file:
-        file.truncate(size)
-        for span in spans:
-            file.seek(span.offset)
-            file.write(ctypes.string_at(span.low, span.high - span.low))
-
-
-def _copy_out(spans: Sequence[_Span], arrays: Sequence[Given], path: Path) -> None:
-    data = path.read_bytes()
+def _copy_out(spans: Sequence[_Span], arrays: Sequence[Given], memory: Memory) -> None:
     for span in spans:
         if all(arrays[i].constant or arrays[i].view.readonly for i in span.arrays):
             continue
-        nbytes = span.high - span.low
-        ctypes.memmove(span.low, data[span.offset : span.offset + nbytes], nbytes)
+        ctypes.memmove(span.low, memory.base + span.offset, span.high - span.low)
 
 
-def _described(job: Job, spans: Sequence[_Span], sanitizer: Sanitizer) -> dict[str, Any]:
+def _described(
+    job: Job, spans: Sequence[_Span], sanitizer: Sanitizer, nursery: Nursery
+) -> dict[str, Any]:
     where = {i: span for span in spans for i in span.arrays}
     pointers = [
         (argument, at, where[i].offset + job.arrays[i].view.ptr - where[i].low + delta)
@@ -233,7 +231,7 @@ def _described(job: Job, spans: Sequence[_Span], sanitizer: Sanitizer) -> dict[s
     schedule = current_schedule()
     return {
         "library": str(job.library),
-        "runtime": str(build_runtime(sanitize=True)),
+        "runtime": str(nursery.runtime),
         "number": job.number,
         "values": [value.hex() for value in job.values],
         "pointers": pointers,
@@ -246,7 +244,7 @@ def _described(job: Job, spans: Sequence[_Span], sanitizer: Sanitizer) -> dict[s
         "cooperative": job.cooperative,
         "checks": sanitizer.settings(),
         "schedule": (schedule.order, schedule.seed, schedule.blocks, schedule.patience),
-        "symbols": symbols_for(job.library, job.others),
+        "symbols": _symbols_of_job(job.library, job.others),
     }
 
 
@@ -260,9 +258,12 @@ def symbols_for(
     return [(s.shared, s.at, s.nbytes, s.name) for s in arrays_of(library) if s.owner not in others]
 
 
-def _run(job: Job, folder: Path, sanitizer: Sanitizer) -> tuple[int, str]:
+_symbols_of_job = cache(symbols_for)
+
+
+def _run(job: Job, folder: Path, sanitizer: Sanitizer, nursery: Nursery) -> tuple[int, str]:
     """Run the job in a child; return the status of the launch and its message."""
-    ended = _nursery().run(folder, sanitizer.timeout)
+    ended = nursery.run(folder, sanitizer.timeout)
     sys.stdout.write((folder / "stdout").read_text(errors="replace"))
     if ended is None:
         raise DeviceError(
@@ -281,61 +282,17 @@ def _run(job: Job, folder: Path, sanitizer: Sanitizer) -> tuple[int, str]:
     )
 
 
-class _Nursery:
-    """A process that forks a child for each job, so that a launch does not start an interpreter."""
-
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "kernelmill.runtime.emulator.nursery"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        self._lock = threading.Lock()
-        atexit.register(self.close)
-
-    @property
-    def is_alive(self) -> bool:
-        return self._process.poll() is None
-
-    def run(self, folder: Path, timeout: float) -> int | None:
-        """Return the status that the child for a folder ended with; None when it took too long."""
-        asked, answer = self._process.stdin, self._process.stdout
-        assert asked is not None
-        assert answer is not None
-        with self._lock:
-            try:
-                asked.write(f"{folder}\n".encode())
-                asked.flush()
-            except BrokenPipeError:
-                return 1
-            try:
-                if not select.select([answer], [], [], timeout)[0]:
-                    self.close()
-                    return None
-            except BaseException:  # KeyboardInterrupt: the next job must not get this one's answer
-                self.close()
-                raise
-            return int(answer.readline() or b"1")
-
-    def close(self) -> None:
-        """End it, and the child that it waits for."""
-        if self.is_alive:
-            self._process.terminate()  # it ends its child first
-            self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
+_KEPT: dict[int, Nursery] = {}
 
 
-_KEPT: dict[int, _Nursery] = {}
-
-
-def _nursery() -> _Nursery:
-    """Return that of this process; one that has ended is replaced."""
+def _nursery(runtime: Path) -> Nursery:
+    """Return that of this process; one that has ended, or has another runtime, is replaced."""
     found = _KEPT.get(os.getpid())
-    if found is None or not found.is_alive:
+    if found is None or not found.is_alive or found.runtime != runtime:
+        if found is not None:
+            found.close()
         _KEPT.clear()
-        found = _KEPT[os.getpid()] = _Nursery()
+        found = _KEPT[os.getpid()] = Nursery(runtime)
     return found
 
 

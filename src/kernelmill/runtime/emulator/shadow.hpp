@@ -1,72 +1,76 @@
 // shadow.hpp - what the sanitizer keeps of memory: the arrays there are, who accessed which word last, and what was written.
 // Whether two accesses are in order is decided in clocks.hpp.
 #pragma once
-#include <sys/mman.h>
+#include <string.h>
 
 #include <map>
 #include <string>
-#include <vector>
 
-#include "state.hpp"
+#include "briefs.hpp"
 
 namespace km_emu::checks {
 
-// `thread` counts over all launches, so that what an earlier launch did needs no clearing.
-struct Access {
-  u32 thread, clock, caller;
-};
-struct Cell {
-  Access write, reads[2];
-  u8 atomic_write, atomic_reads[2];
-};
-
-inline void* zero_pages(usize bytes) {
-  void* made = mmap(nullptr, bytes ? bytes : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (made == MAP_FAILED) abort();
-  return made;
-}
-
 enum Space : i32 { global_memory, static_shared, dynamic_shared, module_memory };
 
-// An array: a cell for each word, or for each byte from the first narrow access on, and a bit for each byte that was written.
+// An array: a record for each word, or for each byte from the first narrow access on, and a bit for each byte that was written.
 struct Region {
   char *low = nullptr, *high = nullptr;
   std::string name;
   Space space = global_memory;
   bool tracks_writes = false, freed = false;
   int shift = 2;
-  Cell* cells = nullptr;
-  usize cell_bytes = 0, ready = 0;  // so many bytes of the cells are there
+  Cell* full = nullptr;     // of shared memory, where many threads access each word
+  Brief* briefs = nullptr;  // of other memory
+  usize record_bytes = 0;
   u8* written = nullptr;
+
+  Region() = default;
+  Region(const Region&) = delete;
+  ~Region() { drop(); }
 
   usize size() const { return (usize)(high - low); }
   bool contains(const char* p) const { return p >= low && p < high; }
   bool is_shared() const { return space == static_shared || space == dynamic_shared; }
 
+  void drop() {
+    if (!written) return;
+    munmap(full ? (void*)full : briefs, record_bytes), munmap(written, size() / 4 + 2);
+    full = nullptr, briefs = nullptr, written = nullptr;
+  }
+  void make_records(usize count) {
+    record_bytes = count * (is_shared() ? sizeof(Cell) : sizeof(Brief)) + 1;
+    void* made = zero_pages(record_bytes);
+    if (is_shared()) full = (Cell*)made;
+    else briefs = (Brief*)made;
+  }
   void cover(char* from, usize bytes, const char* called, Space where, bool tracks) {
-    if (cells) munmap(cells, cell_bytes), munmap(written, size() / 4 + 2);
+    drop();
     low = from, high = from + bytes, name = called, space = where, tracks_writes = tracks, freed = false, shift = 2;
-    cell_bytes = ((bytes + 3) / 4) * sizeof(Cell), ready = bytes < 65536 ? cell_bytes : 0;
-    cells = (Cell*)zero_pages(cell_bytes);
+    make_records((bytes + 3) / 4);
     written = (u8*)zero_pages(bytes / 4 + 2);
   }
-  // Cells are mostly used from the first on: the next ones are made ready together, not by a fault for each page.
-  void prepare(usize cell) {
-    constexpr usize step = 1 << 20;
-    const usize at = (cell + 1) * sizeof(Cell);
-    if (at > ready + step || ready >= cell_bytes) return;
-    const usize more = cell_bytes - ready < step ? cell_bytes - ready : step;
-    madvise((char*)cells + ready, more, 23);  // MADV_POPULATE_WRITE; older kernels refuse it, and nothing is lost
-    ready += more;
-  }
+  // From now on a record a byte.
   void narrow() {
-    const usize words = (size() + 3) / 4, bytes = (4 * words + 4) * sizeof(Cell);
-    Cell* finer = (Cell*)zero_pages(bytes);
-    for (usize i = 0; i < words; i++)
-      if (cells[i].write.thread | cells[i].reads[0].thread)
-        for (usize k = 0; k < 4; k++) finer[4 * i + k] = cells[i];
-    munmap(cells, cell_bytes);
-    cells = finer, cell_bytes = bytes, shift = 0, ready = 0;
+    const usize words = (size() + 3) / 4, bytes = record_bytes;
+    const Cell* old_cells = full;
+    const Brief* old_briefs = briefs;
+    make_records(4 * words);
+    for (usize i = 0; i < 4 * words; i++) {
+      if (old_cells) {
+        full[i] = old_cells[i / 4];
+      } else if (const Brief brief = old_briefs[i / 4]; brief.thread) {
+        const bool own = brief.thread == several && cells.has(brief.deed);
+        briefs[i] = own ? Brief{several, cells.add(cells.at(brief.deed))} : brief;
+      }
+    }
+    munmap(old_cells ? (void*)old_cells : (void*)old_briefs, bytes);
+    shift = 0;
+  }
+  // Nothing has happened yet.
+  void forget() {
+    if (!written) return;
+    munmap(full ? (void*)full : briefs, record_bytes);
+    make_records(((size() + 3) / 4) << (2 - shift));
   }
   void mark_written(usize at, usize bytes) {
     if (!(at & 3) && bytes == 4) {
@@ -90,6 +94,24 @@ struct Region {
   }
 };
 
+// What an instruction accessed last, so that the next access is found by one comparison.
+struct Site {
+  const void* caller;
+  char* low;      // from here on, so many bytes are one array, or are none of the kernel's (then there is no region)
+  usize bytes;
+  Region* region;
+  Brief* briefs;  // null where accesses go the long way
+  u8* written;    // null where nobody asks
+  u32 shift, clock, deed;
+};
+constexpr usize site_count = 256;
+inline Site sites[site_count];
+inline Site& site_of(const void* caller) {
+  const usize at = (usize)caller;
+  return sites[(at ^ at >> 8) & (site_count - 1)];
+}
+inline void forget_sites() { memset(sites, 0, sizeof sites); }
+
 // A named piece of static shared memory, or a `__device__` array: its place in its image.
 struct Symbol {
   usize at, bytes;
@@ -106,6 +128,11 @@ struct Arrays {
 
   void forget() {
     for (Region*& r : recent) r = nullptr;
+    forget_sites();
+  }
+  void forget_accesses() {
+    for (auto& [low, r] : regions) r->forget();
+    for (Region* r : module_parts) r->forget();
   }
   Region* remember(Region* r) { return recent[oldest++ % remembered] = r; }
 
@@ -113,7 +140,6 @@ struct Arrays {
     for (auto it = regions.begin(); it != regions.end();) {
       Region* r = it->second;
       if (r->low < from + bytes && r->high > from) {
-        munmap(r->cells, r->cell_bytes), munmap(r->written, r->size() / 4 + 2);
         delete r;
         it = regions.erase(it);
       } else {

@@ -66,13 +66,25 @@ struct Body {
 
 }  // namespace km_emu
 
-// Where the running thread is. Variables, not macros: host code may have its own of these names.
+// Where the running thread is. Variables, not macros: host code may have its own of these names. To read what is `const` calls
+// no sanitizer, and a kernel under one is a function of its own (device.hpp), so that it reads them anew for each thread.
+#if defined(KM_EMU_SANITIZER) && !defined(KM_EMU_RUNTIME)
+#define KM_EMU_CONST const
+namespace km_emu {
+struct Extent : uint3 {};  // what has no constructor is constant to the compiler; converts to dim3
+}
+#else
+#define KM_EMU_CONST
+namespace km_emu {
+typedef dim3 Extent;
+}
+#endif
 #define KM_EMU_VARIABLE(T, name, symbol) \
-  extern __thread T name __asm__(symbol) __attribute__((tls_model("initial-exec")))
+  extern KM_EMU_CONST __thread T name __asm__(symbol) __attribute__((tls_model("initial-exec")))
 KM_EMU_VARIABLE(uint3, threadIdx, "km_emu_thread");
 KM_EMU_VARIABLE(uint3, blockIdx, "km_emu_block");
-KM_EMU_VARIABLE(dim3, blockDim, "km_emu_threads");
-KM_EMU_VARIABLE(dim3, gridDim, "km_emu_blocks");
+KM_EMU_VARIABLE(km_emu::Extent, blockDim, "km_emu_threads");
+KM_EMU_VARIABLE(km_emu::Extent, gridDim, "km_emu_blocks");
 #undef KM_EMU_VARIABLE
 
 extern "C" {

@@ -4,7 +4,7 @@
 
 namespace km_emu::checks {
 
-constexpr bool always_slow = false;
+constexpr bool looks_on = false;
 
 inline void run(Block*, u32) {}
 inline void arrived(Block*, u32, int) {}
