@@ -97,11 +97,12 @@ def compare(case: Case, found: Sequence[Any], text: str) -> None:
         )
 
 
-def batches(programs: int) -> Callable[[Any], Any]:
+def batches(programs: int, *, arrays: bool = False) -> Callable[[Any], Any]:
     """Return a decorator that draws so many programs, a batch of cases for each call."""
 
     def decorate(test: Any) -> Any:
-        drawn = given(st.lists(strategies.cases(ELEMENTS), min_size=BATCH, max_size=BATCH))(test)
+        cases = strategies.cases(ELEMENTS, arrays=arrays)
+        drawn = given(st.lists(cases, min_size=BATCH, max_size=BATCH))(test)
         return settings(
             max_examples=max(1, programs // BATCH),
             deadline=None,

@@ -7,6 +7,7 @@ and tuples are Python tuples. One method a node, one function an operation.
 
 from __future__ import annotations
 
+import ctypes
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ import numpy as np
 
 from intrinsic_library import intrinsic
 from kernelmill.compiler import ir
+from kernelmill.compiler.kernel_ir import Atomic, Cell, Invoke, Load, Place, Store
 from kernelmill.dtypes import DType, StructType, TupleType, Type, WeakType, storage
 
 if TYPE_CHECKING:
@@ -425,6 +427,35 @@ def apply(op: str, args: tuple[Any, ...]) -> Any:
     return intrinsic(op, *args) if op in OWN else FLOAT[op](*args)
 
 
+# ----------------------------------------------------------------------------- captured arrays
+
+# What an atomic operation leaves where `old` was.
+ATOMIC: dict[str, Callable[..., Any]] = {
+    "add": lambda old, v: apply("add", (old, v)),
+    "sub": lambda old, v: apply("add", (old, v)),
+    "min": lambda old, v: min(old, v),
+    "max": lambda old, v: max(old, v),
+    "and_": lambda old, v: old & v,
+    "or_": lambda old, v: old | v,
+    "xor": lambda old, v: old ^ v,
+    "exch": lambda old, v: v,
+    "cas": lambda old, expected, v: v if same_bits(old, expected) else old,
+    "store": lambda old, v: v,
+}
+
+
+def numpy_dtype(type_: DType | StructType) -> np.dtype[Any]:
+    return np.dtype(BF16) if type_.name == "bfloat16" else type_.to_numpy()
+
+
+def captured(translation: Any) -> list[Any]:
+    """The values of what an operator captured: of an array, its address."""
+    return [
+        c.read() if c.array is None else c.read().__array_interface__["data"][0]
+        for c in translation.captures
+    ]
+
+
 # ----------------------------------------------------------------------------- the interpreter
 
 
@@ -482,6 +513,43 @@ class _Frame:
 
     def do_Return(self, s: ir.Return) -> None:
         raise _Return(self.value(s.value))
+
+    def do_Load(self, s: Load) -> None:
+        self.locals[s.name] = self.element(s.place)
+
+    def do_Store(self, s: Store) -> None:
+        value = self.value(s.value)
+        where = self.memory(s.place)
+        if where is not None:
+            where[...] = value
+
+    def do_Atomic(self, s: Atomic) -> None:
+        old = self.element(s.place)
+        values = [self.value(v) for v in s.values]
+        where = self.memory(s.place)
+        if where is not None and s.op != "load":
+            where[...] = ATOMIC[s.op](old, *values)
+        if s.name is not None:
+            self.locals[s.name] = old
+
+    def do_Invoke(self, s: Invoke) -> None:
+        made = self.of_Call(s.call)
+        if s.name is not None:
+            self.locals[s.name] = made
+
+    def memory(self, place: Place) -> Any:
+        """The element as an array of no dimension over its memory; None outside the array."""
+        assert isinstance(place, Cell)
+        base, distance, within = (self.value(i) for i in place.index)
+        if not within:
+            return None
+        bytes_ = (ctypes.c_char * place.type.itemsize).from_address(int(base) + int(distance))
+        return np.frombuffer(bytes_, numpy_dtype(place.type)).reshape(())
+
+    def element(self, place: Place) -> Any:
+        where = self.memory(place)
+        held = np.zeros((), numpy_dtype(place.type)) if where is None else where
+        return stored(held[()], place.type)
 
     def value(self, node: ir.Expr) -> Any:
         return getattr(self, f"of_{type(node).__name__}")(node)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import ml_dtypes
 import numpy as np
 from hypothesis import strategies as st
 
 from kernelmill.compiler import ir
-from kernelmill.compiler.builder import FunctionBuilder
 from kernelmill.compiler.intrinsics import OPERATIONS
+from kernelmill.compiler.kernel_builder import KernelBuilder
+from kernelmill.compiler.kernel_ir import Cell
 from kernelmill.dtypes import (
     SCALARS,
     DType,
@@ -20,6 +21,7 @@ from kernelmill.dtypes import (
     Type,
     WeakType,
     storage,
+    uint64,
     weak_float,
     weak_int,
 )
@@ -90,11 +92,12 @@ def columns(draw: Callable[..., Any], type_: DType | StructType, count: int) -> 
 
 @dataclass(frozen=True)
 class Case:
-    """A program, the elements it is run on, and the values of its captured scalars."""
+    """A program, the elements it is run on, and the values of what it captured."""
 
     program: ir.Program
     arguments: tuple[Any, ...]
     captures: tuple[Any, ...]
+    arrays: tuple[Any, ...] = ()  # what captured addresses point to
 
     def __repr__(self) -> str:
         return f"Case({len(self.program.functions)} functions)"
@@ -107,19 +110,27 @@ READ_THE_SIGN = ("copysign", "signbit")
 TOP = 3
 
 
+# Element types of captured arrays, by the slot of the address; the extent is in the next one.
+Tables: TypeAlias = "dict[int, DType | StructType]"
+
+
 class _Author:
     """Draws the statements and expressions of one function."""
 
     def __init__(
         self,
         draw: Callable[..., Any],
-        builder: FunctionBuilder,
+        builder: KernelBuilder,
         captures: list[tuple[str, Type]],
         callees: list[ir.Function],
+        tables: Tables,
     ) -> None:
         self.draw, self.builder, self.captures, self.callees = draw, builder, captures, callees
+        self.tables = tables
         self.visible: list[ir.Expr] = [builder.param(i) for i in range(len(builder.params))]
-        self.visible += [builder.capture(i, t) for i, (_, t) in enumerate(captures)]
+        # Addresses differ from run to run; nothing is computed with them.
+        places = [i for i in range(len(captures)) if i not in tables]
+        self.visible += [builder.capture(i, captures[i][1]) for i in places]
         self.budget = 14
 
     def chance(self, percent: int) -> bool:
@@ -201,7 +212,9 @@ class _Author:
 
     def statement(self, depth: int, *, in_loop: bool) -> None:
         choice = self.draw(st.integers(0, 99))
-        if choice < 55 or depth == 0:
+        if self.tables and choice % 4 == 0:
+            self.read()
+        elif choice < 55 or depth == 0:
             self.assign_new()
         elif choice < 70:
             self.update()
@@ -217,6 +230,18 @@ class _Author:
         name = self.builder.declare("v", value.type)
         self.builder.assign(name, value)
         self.visible.append(self.builder.local(name))
+
+    def read(self) -> None:
+        """Read an element of a captured array into a new local; the index may be outside."""
+        build = self.builder
+        slot, type_ = self.draw(st.sampled_from(sorted(self.tables.items())))
+        index = build.declare("i", weak_int)
+        build.assign(index, self.integer())
+        at, extent = build.local(index), build.capture(slot + 1, weak_int)
+        within = build.apply("lt", build.cast(at, uint64), build.cast(extent, uint64))
+        distance = build.apply("mul", at, build.const(type_.itemsize))
+        place = (build.capture(slot, uint64), distance, within)
+        self.visible.append(build.load(Cell(f"t{slot}", place, (), type_)))
 
     def update(self) -> None:
         """Give an existing local a new value of its own type."""
@@ -314,9 +339,11 @@ def functions(
     types: list[Type],
     captures: list[tuple[str, Type]],
     callees: list[ir.Function],
+    *,
+    tables: Tables,
 ) -> ir.Function:
-    builder = FunctionBuilder(name, [(f"p{i}", t) for i, t in enumerate(types)])
-    author = _Author(draw, builder, captures, callees)
+    builder = KernelBuilder(name, [(f"p{i}", t) for i, t in enumerate(types)])
+    author = _Author(draw, builder, captures, callees, tables)
     author.promised = draw(st.sampled_from(SCALARS))
     author.statements(TOP, in_loop=False)
     builder.return_(author.result())
@@ -327,19 +354,31 @@ ELEMENTS: tuple[DType | StructType, ...] = (*SCALARS, PAIR, MIXED)
 
 
 @st.composite
-def cases(draw: Callable[..., Any], elements: int = 12) -> Case:
-    """A typed program with loops, branches, calls and captures, and the elements to run it on."""
+def cases(draw: Callable[..., Any], elements: int = 12, *, arrays: bool = False) -> Case:
+    """A typed program with loops, branches, calls and captures, and the elements to run it on.
+
+    With `arrays` some read captured arrays, which are in the memory of the host.
+    """
     captures = [
         (f"c{i}", draw(st.sampled_from([weak_int, weak_float])))
         for i in range(draw(st.integers(0, 2)))
     ]
+    values = [draw(python_values(t)) for _, t in captures]
+    tables: Tables = {}
+    held: list[Any] = []
+    if arrays and draw(st.integers(0, 99)) < 30:
+        type_ = draw(st.sampled_from(ELEMENTS))
+        tables[len(captures)] = type_
+        held.append(draw(columns(type_, draw(st.integers(1, 5)))))
+        captures += [("t", uint64), ("t_shape", weak_int)]
+        values += [held[0].ctypes.data, len(held[0])]
     callees: list[ir.Function] = []
     if draw(st.integers(0, 99)) < 30:
         types: list[Type] = draw(st.lists(st.sampled_from(SCALARS), min_size=1, max_size=2))
-        callees.append(draw(functions("helper", types, captures, [])))
+        callees.append(draw(functions("helper", types, captures, [], tables=tables)))
     given = draw(st.lists(st.sampled_from(ELEMENTS), min_size=1, max_size=3))
-    entry = draw(functions("entry", list(given), captures, callees))
+    entry = draw(functions("entry", list(given), captures, callees, tables=tables))
     program = ir.Program((*callees, entry), tuple(captures))
     ir.verify(program)
-    values = tuple(draw(python_values(t)) for _, t in captures)
-    return Case(program, tuple(draw(columns(t, elements)) for t in given), values)
+    drawn = tuple(draw(columns(t, elements)) for t in given)
+    return Case(program, drawn, tuple(values), tuple(held))

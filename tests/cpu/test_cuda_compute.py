@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -464,17 +466,45 @@ def test_serialized_algorithms_run():
     assert found == made
     found(temp_storage=b"", d_in=x, d_out=out, num_items=4, op=cc.OpKind.PLUS, h_init=np.int64(1))
     assert out[0] == 7
-    for blob in (
-        b"",
-        b"[]",
-        b"\xff",
-        b'["kernelmill cuda_compute 1", "reduce_into", {}]',
-        b"[1,2,3]",
-    ):
-        with pytest.raises(ValueError, match="no serialized algorithm"):
-            cc.deserialize(blob)
     with pytest.raises(TypeError, match="a dict cannot be serialized"):
         cc.serialize({})
+
+
+def test_serialized_algorithms_are_made_in_another_process():
+    made = cc.make_radix_sort(
+        d_in_keys=X, d_out_keys=X, d_in_values=None, d_out_values=None,
+        order=cc.SortOrder.DESCENDING,
+    )  # fmt: skip
+    text = (
+        "import sys; from kernelmill.compat import cuda_compute as cc; "
+        "made = cc.deserialize(sys.stdin.buffer.read()); "
+        "sys.stdout.buffer.write(cc.serialize(made) + repr(made).encode())"
+    )
+    blob = cc.serialize(made)
+    answer = subprocess.run(
+        [sys.executable, "-c", text], input=blob, capture_output=True, check=True
+    )
+    assert answer.stdout == blob + repr(made).encode()
+
+
+def test_bytes_that_are_damaged_are_refused():
+    blob = cc.serialize(cc.make_unary_transform(d_in=X, d_out=X, op=abs))
+    for i in range(len(blob)):
+        for change in (1, 0x20):
+            other = blob[:i] + bytes([blob[i] ^ change]) + blob[i + 1 :]
+            with pytest.raises(ValueError, match=r"serialized"):
+                cc.deserialize(other)
+        with pytest.raises(ValueError, match="no serialized algorithm"):
+            cc.deserialize(blob[:i])
+    for other in (b"[1,2,3]", b"{}", b"\xff", b'["kernelmill"]', b"[" * 9999, blob + b"0"):
+        with pytest.raises(ValueError, match="no serialized algorithm"):
+            cc.deserialize(other)
+    with pytest.raises(ValueError, match="is damaged: its digest does not fit"):
+        cc.deserialize(blob + b" ")
+    with pytest.raises(
+        ValueError, match="serialized as 'kernelmill cuda_compute 1', which this version does not"
+    ):
+        cc.deserialize(b'["kernelmill cuda_compute 1", "reduce_into", {}]')
 
 
 def test_operators_in_cpp():

@@ -112,7 +112,7 @@ def run_interpreted(case: Case) -> list[Any]:
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     print_blob=True,
 )
-@given(cases=st.lists(strategies.cases(ELEMENTS), min_size=BATCH, max_size=BATCH))
+@given(cases=st.lists(strategies.cases(ELEMENTS, arrays=True), min_size=BATCH, max_size=BATCH))
 def test_interpreter_and_cpu_back_end_agree_to_the_bit(part: int, cases: list[Case]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         library = compile_cases(cases, Path(folder))

@@ -95,7 +95,24 @@ def test_functions_that_take_pointers():
     assert np.array_equal(km.transform((X, X), total), 3 * X)
     with pytest.raises(ArgumentError) as caught:
         km.RawOp(cpp=text, **types, by_pointer=True, state=2)
-    assert caught.value.message == ("`state` is 2; an operator that is called by pointer has none")
+    wanted = "`state` is 2; that of an operator which is called by pointer is bytes"
+    assert caught.value.message == wanted
+
+
+def test_a_state_of_bytes_is_taken_by_its_first_pointer():
+    text = (
+        "void f(void* s, void* x, void* r) "
+        "{ *(float*)r = *(float*)x * ((float*)s)[0] + ((float*)s)[2]; }"
+    )
+    types = {"arguments": (km.float32,), "result": km.float32}
+    state = np.float32([2, 9, 5]).tobytes()
+    op = km.RawOp(cpp=text, **types, by_pointer=True, state=state)
+    assert np.array_equal(km.transform(X, op), 2 * X + 5)
+    assert np.array_equal(km.transform(X, op.with_state(np.float32([1, 0, 3]).tobytes())), X + 3)
+    with pytest.raises(ArgumentError, match="the state of f is bytes of another number"):
+        op.with_state(bytes(20))
+    with pytest.raises(ArgumentError, match="`linked` is LTO-IR that `ltoir` calls"):
+        km.RawOp(cpp=text, **types, by_pointer=True, linked=[b"x"])
 
 
 # ----------------------------------------------------------------------------- state

@@ -26,7 +26,7 @@ def views(arrays):
 
 
 @pytest.mark.filterwarnings("ignore:Generating overly large repr")
-@batches(PROGRAMS // 10)
+@batches(PROGRAMS // 10, arrays=True)
 def test_interpreter_and_emulator_agree_to_the_bit(cases):
     sources = sources_of(cases)
     text = together(sources)

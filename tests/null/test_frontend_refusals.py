@@ -295,12 +295,12 @@ def f(x, y):
     return ARRAY + x
 """,
         """\
-`ARRAY` is an array: an operator cannot compute with it
+`ARRAY` is an array: an operator computes with its elements
   File "<cell>", line 2
         return ARRAY + x
                ^^^^^
 
-hint: pass it as another input, or capture single elements
+hint: write `ARRAY[i]`
 """,
     ),
     (

@@ -31,7 +31,7 @@ def outcome(program, args, captures):
     deadline=None,
     suppress_health_check=list(hypothesis.HealthCheck),
 )
-@given(case=strategies.cases(elements=3))
+@given(case=strategies.cases(elements=3, arrays=True))
 def test_every_value_is_kept(node_limit, case):
     made = simplify(case.program, node_limit=node_limit)
     ir.verify(made)

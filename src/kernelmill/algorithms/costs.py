@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kernelmill.compiler import ir
+from kernelmill.compiler.kernel_ir import Invoke
 
 __all__ = ["WORTH_A_THREAD", "Cost", "count_flops"]
 
@@ -60,6 +61,8 @@ def _block_flops(block: tuple[ir.Stmt, ...], callees: dict[str, int]) -> int:
         match statement:
             case ir.If(then=then, orelse=orelse):
                 total += max(_block_flops(then, callees), _block_flops(orelse, callees))
+            case Invoke(call=call):
+                total += callees[call.function]
             case ir.For(body=body) | ir.While(body=body):
                 total += _TURNS * _block_flops(body, callees)
     return total

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 from kernelmill.algorithms.weave import is_own
 from kernelmill.compiler.intrinsics import OPERATIONS
 from kernelmill.compiler.ir import Apply, operands, walk_expressions, walk_statements
+from kernelmill.compiler.kernel_ir import Atomic, Store
 from kernelmill.dtypes import DType, WeakType
 from kernelmill.errors import ArgumentError, OperatorError
 
@@ -60,6 +61,13 @@ def _check_function(function: Function) -> None:
             hint="write it in Python, or ask for determinism='run_to_run'",
         )
     for statement in walk_statements(function.body):
+        if isinstance(statement, (Store, Atomic)):
+            raise OperatorError(
+                f"{asked}: it changes elements of `{statement.place.array}`, and nobody promises "
+                "in which order",
+                span=statement.span,
+                hint="ask for determinism='run_to_run'",
+            )
         for expression in operands(statement):
             for node in walk_expressions(expression):
                 bound = _bound(node) if isinstance(node, Apply) else _ROUNDED

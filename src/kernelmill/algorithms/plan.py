@@ -16,6 +16,7 @@ import numpy as np
 
 from kernelmill import events
 from kernelmill.algorithms.costs import WORTH_A_THREAD, Cost
+from kernelmill.algorithms.held import placed
 from kernelmill.compiler.captured import ALIGNMENT
 from kernelmill.compiler.op import Op
 from kernelmill.compiler.raw import check_device
@@ -27,8 +28,10 @@ from kernelmill.runtime.memory import QUICK_TYPES
 from kernelmill.runtime.native import Caller, native, stream_threshold
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from kernelmill.algorithms.held import Placed
+    from kernelmill.compiler.captured import Pointer
     from kernelmill.compiler.op import Specialized
     from kernelmill.config import Config
     from kernelmill.runtime.backend import Allocator, Backend, Grid, Launcher, Value
@@ -49,11 +52,13 @@ def aligned(block: bytes) -> bytes:
 class Scope:
     """The operators of one kernel, and where the captured scalars of each lie in its block.
 
-    `constants` stand behind them in the block, and are the same in each call.
+    `constants` stand behind them in the block, and are the same in each call. `repeats` says of
+    which operators what they captured is in the block once more, and at what offset.
     """
 
     operators: tuple[Specialized, ...]
     constants: bytes = b""
+    repeats: tuple[tuple[int, int], ...] = ()
 
     @property
     def is_static(self) -> bool:
@@ -75,6 +80,21 @@ class Scope:
     def size(self) -> int:
         """Bytes of the whole block; 0 when nothing is passed."""
         return sum(o.size for o in self.operators) + len(self.constants)
+
+    @property
+    def has_arrays(self) -> bool:
+        """Whether an operator captured an array."""
+        return any(o.pointers for o in self.operators)
+
+    def arrays(self, functions: Sequence[object]) -> Iterator[tuple[Pointer, Any, tuple[int, ...]]]:
+        """Yield the arrays that these functions captured, and where their addresses go."""
+        offsets = self.offsets
+        for at, (operator, function) in enumerate(zip(self.operators, functions, strict=True)):
+            starts = (offsets[at], *(o for k, o in self.repeats if k == at))
+            root = function.function if type(function) is Op else function
+            for pointer in operator.pointers:
+                places = tuple(start + pointer.offset for start in starts)
+                yield pointer, pointer.take(root), places
 
     def read(self, functions: Sequence[object]) -> bytes | None:
         """Pack the captured scalars of these functions; None when their scope has changed type.
@@ -198,10 +218,16 @@ def execute(bound: Bound) -> Any:  # Any: as `Bound.result`
     captures = built.scope.read(bound.functions)
     assert captures is not None, "the operators were specialized for these functions just now"
     if bound.elements:
+        launch = _launch(bound, captures)
+        held = _placed(bound, launch) if built.scope.has_arrays else None
+        if held is not None:
+            launch = replace(launch, captures=held.captures, arrays=held.arrays)
         start = time.perf_counter()
-        built.backend.launch(built.kernel, _launch(bound, captures))
+        built.backend.launch(built.kernel, launch)
         if events.active:
             _report(bound, built.backend.name, time.perf_counter() - start)
+        if held is not None:
+            held.settle()
     return bound.unwrapped
 
 
@@ -220,6 +246,11 @@ def _launch(bound: Bound, captures: bytes) -> Launch:
         views=bound.views,
         grid=bound.grid,
     )
+
+
+def _placed(bound: Bound, launch: Launch) -> Placed:
+    built = bound.built
+    return placed(launch.captures, built.scope.arrays(bound.functions), built.backend)
 
 
 def _report(bound: Bound, device: str, seconds: float) -> None:
@@ -275,8 +306,9 @@ class Plan(Caller):
         self._elements = bound.elements if fixed else None
         constant = built.scope.is_constant and built.backend.target == "host"
         self._read = None if built.scope.is_static or constant else built.scope.read
-        if fixed is not None and bound.elements and not bound.tail and built.kernel.entry:
-            direct = _direct(bound, fixed=fixed)
+        short = fixed is not None and not built.scope.has_arrays
+        if short and bound.elements and not bound.tail and built.kernel.entry:
+            direct = _direct(bound, fixed=bool(fixed))
             self._launcher = built.backend.launcher(built.kernel, direct)
             if self._launcher is not None:
                 self._allocate = built.backend.allocator(direct)

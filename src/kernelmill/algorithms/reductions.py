@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -342,6 +343,15 @@ def _tail(folds: Sequence[Fold]) -> bytes:
     return b"".join(aligned(f.tail()) for f in folds)
 
 
+def _repeats(folds: Sequence[Fold], start: int) -> tuple[tuple[int, int], ...]:
+    """Return which operators have what they captured in the tail too, and where."""
+    if not any(f.combine.pointers for f in folds):
+        return ()
+    places = accumulate((len(aligned(f.tail())) for f in folds), initial=start)
+    pairs = zip(folds, places, strict=False)
+    return tuple((k, at) for k, (f, at) in enumerate(pairs) if f.init is not None)
+
+
 @dataclass(frozen=True, slots=True)
 class _Work:
     """A reduction whose kernel is to be built."""
@@ -366,6 +376,7 @@ class _Work:
 def _built(work: _Work, stored: list[DType | StructType]) -> Built:
     mapped, folds, form = work.mapped, work.folds, work.layout.form
     scope = Scope(tuple(f.combine for f in folds) + ((mapped,) if mapped else ()))
+    scope = replace(scope, repeats=_repeats(folds, scope.size))
     inputs, spread = work.inputs, work.placed[0] if work.placed else None
     ways = tuple((_well_known(f), f.ordered, f.init is not None) for f in folds)
     program = element_program([a.type for a in work.given], mapped, folds)

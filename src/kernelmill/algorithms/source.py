@@ -21,6 +21,7 @@ from kernelmill.compiler.ir import (
     walk_expressions,
     walk_statements,
 )
+from kernelmill.compiler.kernel_builder import written
 from kernelmill.dtypes import DType, StructType, TupleType, storage
 from kernelmill.runtime.backend import KernelSource
 
@@ -257,8 +258,11 @@ def _itemsize(type_: Type) -> int:
 
 
 def _is_guarded(program: Program) -> bool:
-    """Whether the program calls a function that has a quick form for near arguments."""
-    return any(
+    """Whether the program calls a function that has a quick form for near arguments.
+
+    Where an argument is far an element is computed again, which may not change memory twice.
+    """
+    return not written(program) and any(
         isinstance(node, Apply) and node.op in GUARDED
         for function in program.functions
         for statement in walk_statements(function.body)

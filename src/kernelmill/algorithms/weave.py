@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from kernelmill.compiler import ir
 from kernelmill.compiler.builder import FunctionBuilder, convert, tuple_item
-from kernelmill.compiler.captured import reader
+from kernelmill.compiler.captured import pointers, reader
 from kernelmill.compiler.frontend.scope import Baked, CapturedScalar
 from kernelmill.compiler.frontend.translation import Translation
 from kernelmill.compiler.op import Op, Specialized
@@ -486,7 +486,8 @@ def _woven(
         captures.append(CapturedScalar(f"number_{slot}", kept, kept, _never, (), read))
     read_all, size = reader(captures, baked)
     translation = Translation(program, tuple(captures), tuple(baked))
-    return Specialized(Op(_never, name), tuple(t for _, t in params), translation, size, read_all)
+    types = tuple(t for _, t in params)
+    return Specialized(Op(_never, name), types, translation, size, read_all, pointers(captures))
 
 
 def _never() -> object:

@@ -1,12 +1,14 @@
-"""Captured scalars at a call: read from the user's scope, checked, packed as the kernel expects.
+"""What is captured at a call: read from the user's scope, checked, packed as the kernel expects.
 
 Which names of a program are captured is found in `frontend/scope.py`; nothing is translated here.
-A plan reads them at each call, so the common case takes no loop and no second look at a type.
+A plan reads it at each call, so the common case takes no loop and no second look at a type.
+Addresses of arrays are packed as 0; `pointers` says where whoever launches puts them.
 """
 
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
@@ -29,9 +31,10 @@ from kernelmill.errors import DTypeError, ScalarOverflowError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from kernelmill.compiler.arrays import ArrayType
     from kernelmill.compiler.frontend import Baked, CapturedScalar
 
-__all__ = ["ALIGNMENT", "Reader", "pack_format", "reader"]
+__all__ = ["ALIGNMENT", "Pointer", "Reader", "pack_format", "pointers", "reader"]
 
 # What packs the scalars of a function, or says by None that their types have changed.
 Reader: TypeAlias = "Callable[[object], bytes | None]"
@@ -62,10 +65,43 @@ def pack_format(types: Sequence[Type], *, alignment: int = 1) -> struct.Struct:
     return struct.Struct(f"{text}{-struct.calcsize(text) % alignment}x")
 
 
+# ----------------------------------------------------------------------------- arrays
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """Where the address of a captured array lies among what is packed, in bytes.
+
+    `take` reads the array; `written` says that the operator writes to it.
+    """
+
+    name: str
+    offset: int
+    take: Callable[[object], Any]
+    type: ArrayType
+    written: bool
+
+
+def pointers(captures: Sequence[CapturedScalar]) -> tuple[Pointer, ...]:
+    """Return the captured arrays, by the places of their addresses."""
+    types = [c.stored for c in captures]
+    found = [(at, c, c.array) for at, c in enumerate(captures) if c.array is not None]
+    return tuple(
+        Pointer(c.name, pack_format(types[: at + 1]).size - _ADDRESS, c.read_from, array, c.written)
+        for at, c, array in found
+    )
+
+
+def _nowhere(_: object) -> int:
+    return 0
+
+
 # ----------------------------------------------------------------------------- one scalar
 
 _USUAL: Final[dict[Type, type]] = {weak_int: int, weak_float: float, weak_complex: complex}
 _CHANGED: Final = object()
+# Bytes of the address of an array.
+_ADDRESS: Final = 8
 # Python integers that are a float64 for sure.
 _FLOATS: Final = range(-(1 << 1023), 1 << 1023)
 
@@ -101,9 +137,10 @@ def _slot(capture: CapturedScalar) -> _Slot:
     if capture.stored is weak_float:
         fits = _FLOATS
     integer = capture.type is weak_int
-    return _Slot(
-        capture, capture.read_from, usual, fits if integer else None, stored.kind == "complex"
-    )
+    take = capture.read_from
+    if capture.array is not None:
+        take, usual = _nowhere, int
+    return _Slot(capture, take, usual, fits if integer else None, stored.kind == "complex")
 
 
 def _in_range(capture: CapturedScalar, value: int) -> int:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final
 from kernelmill.compiler import ir
 from kernelmill.compiler.cpp_expr import PRIMARY, ExpressionPrinter, Scope, Text
 from kernelmill.compiler.cpp_types import Names, type_spelling
+from kernelmill.compiler.intrinsics import ATOMICS
+from kernelmill.compiler.kernel_ir import Atomic, Effect, Invoke, Load, Store
 from kernelmill.dtypes import SCALARS, bool_
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     from kernelmill.compiler.cpp_expr import Headers
     from kernelmill.compiler.dialects import Dialect
+    from kernelmill.compiler.kernel_ir import Place
     from kernelmill.dtypes import Type
 
 __all__ = ["FunctionPrinter", "declaration", "words_read"]
@@ -102,6 +105,8 @@ class FunctionPrinter:
                 self._emit("break;")
             case ir.Continue():
                 self._emit("continue;")
+            case Effect():
+                self._effect(statement)
 
     def _if(self, test: ir.Expr, then: tuple[ir.Stmt, ...], orelse: tuple[ir.Stmt, ...]) -> None:
         self._emit(f"if ({self._condition(test)}) {{")
@@ -148,6 +153,50 @@ class FunctionPrinter:
         self._depth -= 1
         self._emit("}")
 
+    # ------------------------------------------------------------------ captured arrays
+
+    def _effect(self, statement: Effect) -> None:
+        """Print a use of a captured array, or a call of a function that has some."""
+        target = "" if statement.name is None else f"{self.locals[statement.name]} = "
+        match statement:
+            case Invoke(_, call):
+                args = ", ".join(self._value(a).text for a in call.args)
+                function = self.expressions.scope.functions[call.function]
+                self._emit(f"{target}{function}({args});")
+            case Load(_, place):
+                text, within = self._address(place)
+                kind = type_spelling(place.type)
+                self._emit(f"{target}{_where(within, f'element<{kind}>::load({text})', kind)};")
+            case Store(place, value):
+                text, within = self._address(place)
+                kind, given = type_spelling(place.type), self._value(value).text
+                self._emit(f"{_if(within)}element<{kind}>::store({text}, {given});")
+            case Atomic(place=place):
+                self._changed(statement, target)
+            case _:
+                raise AssertionError(f"{type(statement).__name__} stands in kernels only")
+
+    def _changed(self, statement: Atomic, target: str) -> None:
+        text, within = self._address(statement.place)
+        flag = statement.place.type == bool_
+        kind = "u8" if flag else type_spelling(statement.place.type)
+        values = [self._value(v).text for v in statement.values]
+        given = [f"({kind}*){text}", *(f"{kind}({v})" for v in values)]
+        function = self.headers.use("int", ATOMICS[statement.op].function)
+        call = f"{function}<{statement.order}, {statement.scope}_scope>({', '.join(given)})"
+        if statement.name is None:
+            self._emit(f"{_if(within)}{call};")
+        else:
+            made = _where(within, call, kind)
+            self._emit(f"{target}{f'({made}) != 0' if flag else made};")
+
+    def _address(self, place: Place) -> tuple[str, str]:
+        """Return where an element lies, as a `char*`, and whether it does; "" for certainly."""
+        base, distance, within = (self._value(part) for part in place.index)
+        certain = isinstance(place.index[2], ir.Const) and place.index[2].value
+        at = distance.text if distance.rank >= PRIMARY else f"({distance.text})"
+        return f"((char*)(uptr){base.text} + {at})", "" if certain else within.text
+
     # ------------------------------------------------------------------ expressions
 
     def _value(self, root: ir.Expr) -> Text:
@@ -187,6 +236,14 @@ class FunctionPrinter:
         name = f"t{self._counter}"
         self._emit(f"const {type_spelling(type_)} {name} = {text.text};")
         return Text(name, PRIMARY)
+
+
+def _where(within: str, text: str, kind: str) -> str:
+    return f"{within} ? {text} : {kind}{{}}" if within else text
+
+
+def _if(within: str) -> str:
+    return f"if ({within}) " if within else ""
 
 
 def declaration(name: str, type_: Type, read: set[str]) -> str:

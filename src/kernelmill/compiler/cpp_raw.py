@@ -24,6 +24,7 @@ __all__ = ["print_raw", "raw_text"]
 # What texts for both sides mark their functions with; a host compiler reads it over.
 _MARKS: Final = ("__device__", "__host__", "__forceinline__", "__noinline__")
 _DIGITS: Final = 12
+_ALIGNMENT: Final = 16  # of the state of an operator that is called by pointer
 
 
 def raw_text(function: ir.Function, raw: Raw, dialect: Dialect) -> str:
@@ -60,12 +61,20 @@ def print_raw(function: ir.Function, raw: Raw, dialect: Dialect, spelled: str) -
     if not raw.by_pointer:
         return [head, f"  return {called}({', '.join(given)});", "}"]
     made = names.take("result")
-    places = ", ".join(f"&{name}" for name in (*given, made))
-    return [head, f"  {result} {made};", f"  {called}({places});", f"  return {made};", "}"]
+    arguments = given[: len(given) - raw.words]
+    places = ", ".join(f"&{name}" for name in (*arguments, made))
+    held: list[str] = []
+    if raw.words:
+        state = names.take("state")
+        words = ", ".join(given[len(arguments) :])
+        held = [f"  alignas({_ALIGNMENT}) u64 {state}[{raw.words}] = {{{words}}};"]
+        places = f"{state}, {places}"
+    return [head, *held, f"  {result} {made};", f"  {called}({places});", f"  return {made};", "}"]
 
 
 def _key(raw: Raw) -> str:
-    return sha256(raw.text.encode() + raw.image + raw.symbol.encode()).hexdigest()[:_DIGITS]
+    code = raw.text.encode() + raw.image + b"".join(raw.linked)
+    return sha256(code + raw.symbol.encode()).hexdigest()[:_DIGITS]
 
 
 def _check(raw: Raw, *, on_cuda: bool) -> None:
@@ -98,21 +107,20 @@ def _defined(raw: Raw, key: str, dialect: Dialect) -> str:
 
 
 def _declared(function: ir.Function, raw: Raw) -> str:
+    images = enumerate(raw.linked)
+    carried = attach(raw.symbol, raw.image)
+    carried += "".join(attach(f"{raw.symbol}_{i}", image) for i, image in images)
     if raw.by_pointer:
-        places = ", ".join(["void*"] * (len(function.params) + 1))
-        return (
-            f'{attach(raw.symbol, raw.image)}extern "C" __device__ void {raw.symbol}({places});\n'
-        )
+        count = len(function.params) - raw.words + bool(raw.words)
+        places = ", ".join(["void*"] * (count + 1))
+        return f'{carried}extern "C" __device__ void {raw.symbol}({places});\n'
     types: list[str] = [type_spelling(t, qualified=True) for _, t in function.params]
     first = len(types) - len(raw.pointers)
     for place, element in enumerate(raw.pointers):
         if element is not None:
             types[first + place] = f"{type_spelling(element, qualified=True)}*"
     result = type_spelling(function.result, qualified=True)
-    return (
-        f"{attach(raw.symbol, raw.image)}"
-        f'extern "C" __device__ {result} {raw.symbol}({_listed(types)});\n'
-    )
+    return f'{carried}extern "C" __device__ {result} {raw.symbol}({_listed(types)});\n'
 
 
 def _listed(types: Sequence[str]) -> str:

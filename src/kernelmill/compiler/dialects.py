@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from kernelmill.compiler.intrinsics import ATOMICS
 from kernelmill.dtypes import DType, Type, storage
 
 if TYPE_CHECKING:
@@ -117,6 +118,9 @@ _FORMS: Final[dict[str, dict[str, str]]] = {
 }
 
 
+_ATOMICS: Final = tuple({row.function: None for row in ATOMICS.values()})
+
+
 def _headers() -> dict[tuple[Family, str] | str, str]:
     files = {
         "vmath_core.hpp": "fma sqrt floor ceil trunc rint fabs copysign isnan isinf isfinite "
@@ -134,6 +138,7 @@ def _headers() -> dict[tuple[Family, str] | str, str]:
         ("float", "floordiv"): "remainder.hpp",
         ("float", "c_fmod"): "remainder.hpp",
         ("complex", "abs"): "complex_abs.hpp",
+        **dict.fromkeys(_ATOMICS, "atomics.hpp"),
     }
 
 
@@ -173,6 +178,7 @@ CUDA: Final = replace(
     },
     nan={"f32": "__int_as_float(0x7fc00000)", "f64": "__longlong_as_double(0x7ff8000000000000LL)"},
     side_by_side={},
+    headers={**HOST.headers, **dict.fromkeys(_ATOMICS, "atomics.cuh")},
 )
 
 # Kernels that need not agree to the bit with the CPU take CUDA's own functions.

@@ -11,7 +11,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from kernelmill.compiler.intrinsics import OPERATIONS, OperationError
-from kernelmill.compiler.kernel_ir import Below, Effect, Extent, Invoke, Special
+from kernelmill.compiler.kernel_ir import (
+    Atomic,
+    Below,
+    Cell,
+    Effect,
+    Extent,
+    Invoke,
+    Load,
+    Special,
+    Store,
+)
 from kernelmill.dtypes import (
     DType,
     StructType,
@@ -20,6 +30,7 @@ from kernelmill.dtypes import (
     WeakType,
     bool_,
     int32,
+    uint64,
     weak_int,
 )
 
@@ -446,6 +457,8 @@ class _FunctionVerifier:
     def _effect(self, statement: Effect, defined: set[str]) -> set[str]:
         if isinstance(statement, Invoke):
             self._aggregate(statement.call)
+        if isinstance(statement, (Load, Store, Atomic)) and isinstance(statement.place, Cell):
+            self._cell(statement)
         if statement.name is None:
             return defined
         result = statement.result
@@ -453,6 +466,16 @@ class _FunctionVerifier:
         assert result is not None
         self._same(self.locals.get(statement.name), result, f"result in {statement.name}")
         return defined | {statement.name}
+
+    def _cell(self, statement: Load | Store | Atomic) -> None:
+        place = statement.place
+        wanted: tuple[Type, ...] = (uint64, weak_int, bool_)
+        _require(len(place.index) == len(wanted), f"{len(place.index)} indices of {place.array}")
+        for value, type_ in zip(place.index, wanted, strict=True):
+            self._same(type_, value.type, f"where an element of {place.array} lies")
+        _require(isinstance(place.index[0], Capture), f"{place.array} is no captured array")
+        for value in statement.operands()[len(wanted) :]:
+            self._same(place.type, value.type, f"what is written to {place.array}")
 
     def _expression(self, node: Expr, defined: set[str]) -> None:
         for child in children(node):

@@ -1,4 +1,4 @@
-"""The public way to build kernels' IR: effects at their place, values converted to what they meet.
+"""The public way to build IR that uses memory: effects at their place, values converted.
 
 Expressions and control flow are those of `builder.py`; the nodes are in `kernel_ir.py`.
 
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from kernelmill.compiler.builder import FunctionBuilder, convert
 from kernelmill.compiler.intrinsics import EFFECTS
-from kernelmill.compiler.ir import Call, Expr, MakeTuple, walk_statements
+from kernelmill.compiler.ir import Call, Capture, Expr, Local, MakeTuple, walk_statements
 from kernelmill.compiler.kernel_ir import (
     UNIT,
     Atomic,
@@ -38,13 +38,13 @@ from kernelmill.dtypes import Type, bool_, uint32, weak_int
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kernelmill.compiler.ir import Function
+    from kernelmill.compiler.ir import Function, Program
 
-__all__ = ["KernelBuilder", "has_effects"]
+__all__ = ["KernelBuilder", "has_effects", "written"]
 
 
 class KernelBuilder(FunctionBuilder):
-    """Builds one function of a kernel."""
+    """Builds one function of a kernel or of an operator."""
 
     # ------------------------------------------------------------------ memory
 
@@ -95,6 +95,16 @@ class KernelBuilder(FunctionBuilder):
         self.emit(Invoke(slot, call, self.span))
         return MakeTuple((), UNIT) if slot is None else self.local(slot)
 
+    def only_call(self, result: Expr) -> Call | None:
+        """Return the call that is all of this function so far, whose value is `result`."""
+        match self._blocks[0], result:
+            case [], Call():
+                return result
+            case [Invoke(name=name, call=call)], Local(name=read) if name == read:
+                return call
+            case _:
+                return None
+
     def leave(self) -> None:
         """Return nothing."""
         self.return_(MakeTuple((), UNIT))
@@ -103,3 +113,15 @@ class KernelBuilder(FunctionBuilder):
 def has_effects(function: Function) -> bool:
     """Whether a function reads or changes memory, or takes part in what several threads do."""
     return any(isinstance(s, Effect) for s in walk_statements(function.body))
+
+
+def written(program: Program) -> set[int]:
+    """Return the captures that are addresses of arrays to which an operator writes."""
+    return {
+        statement.place.index[0].index
+        for function in program.functions
+        for statement in walk_statements(function.body)
+        if isinstance(statement, Store)
+        or (isinstance(statement, Atomic) and statement.op != "load")
+        if isinstance(statement.place.index[0], Capture)
+    }

@@ -261,6 +261,8 @@ gridDim: Final = Indices(  # noqa: N816
 class atomic:  # noqa: N801 - a namespace, as `km.warp` is
     """Atomic operations on an element: `km.atomic.add(x, i, v)`, `km.atomic.add(x, (i, j), v)`.
 
+    They stand in kernels, and in operators where `x` is an array that the operator captured.
+
     Each returns what the element held before. `order` is "relaxed" (the default), "acquire",
     "release", "acquire_release" or "sequential"; `scope` is "device", "block" or "system".
 

@@ -1,7 +1,8 @@
 """What kernels add to the intermediate representation: memory, effects, indices of threads.
 
 Expressions stay pure: whatever reads or changes memory, or waits for other threads, is a statement
-at its place, an `Effect`, and its result is a local variable. Operators never hold one.
+at its place, an `Effect`, and its result is a local variable. Operators hold them where they use
+arrays that they captured: those lie at an address, and each element is a `Cell`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ __all__ = [
     "Array",
     "Atomic",
     "Below",
+    "Cell",
     "Effect",
     "Extent",
     "Invoke",
@@ -38,7 +40,7 @@ __all__ = [
 # What a procedure returns: a tuple of no items.
 UNIT: Final = TupleType(())
 
-Space: TypeAlias = Literal["global", "shared", "dynamic", "local", "constant"]
+Space: TypeAlias = Literal["global", "shared", "dynamic", "local", "constant", "captured"]
 # How the elements of a global array lie: in C order without gaps, rows without gaps, anywhere.
 Layout: TypeAlias = Literal["contiguous", "rows", "strided"]
 Order: TypeAlias = Literal["relaxed", "acquire", "release", "acquire_release", "sequential"]
@@ -110,6 +112,15 @@ class Place:
     index: tuple[ir.Expr, ...]
     fields: tuple[str, ...]
     type: DType | StructType
+
+
+@dataclass(frozen=True, slots=True)
+class Cell(Place):
+    """An element of an array that an operator captured, or a field of one.
+
+    `index` is the address of the array, a captured uint64, the distance to the element in bytes, a
+    weak int, and whether it lies in the array: outside zero is read, and nothing is written.
+    """
 
 
 class Effect:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, overload
 
 import numpy as np
 
-from kernelmill.compiler.captured import Reader, reader
+from kernelmill.compiler.captured import Pointer, Reader, pointers, reader
 from kernelmill.compiler.frontend import Translation, translate
 from kernelmill.compiler.raw import RawOp
 from kernelmill.dtypes import (
@@ -101,7 +101,7 @@ class Op:
         """
         arguments = tuple(dtype_of(t) for t in types)
         found = specialize(self, arguments)
-        taken = ", ".join(f"{c.name}: {c.type}" for c in found.translation.captures)
+        taken = ", ".join(f"{c.name}: {c.array or c.type}" for c in found.translation.captures)
         baked = ", ".join(b.name for b in found.translation.baked)
         head = f"{self.name}({', '.join(map(str, arguments))}) -> {found.result}"
         return (
@@ -265,7 +265,7 @@ class Specialized:
     `read(root)` reads the captured scalars of a function of the same text and lays them out as the
     kernel expects them, in `size` bytes. It gives None when what was baked, or the type of what was
     captured, no longer holds, and raises OverflowError when an integer does not fit the types it
-    meets, as NumPy does.
+    meets, as NumPy does. Addresses of captured arrays are 0 there; `pointers` are their places.
     """
 
     op: Op
@@ -273,6 +273,7 @@ class Specialized:
     translation: Translation
     size: int
     read: Reader = field(repr=False, compare=False)
+    pointers: tuple[Pointer, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def result(self) -> Type:
@@ -333,7 +334,8 @@ def specialize(operator_: Op, arguments: tuple[Type, ...]) -> Specialized:
         return known
     translation = translate(function, arguments)
     read, size = reader(translation.captures, translation.baked)
-    made = Specialized(operator_, arguments, translation, size, read)
+    found = pointers(translation.captures)
+    made = Specialized(operator_, arguments, translation, size, read, found)
     with _LOCK:
         # Another thread may have been quicker; two for one state would be two kernels.
         known = _known(key, function)

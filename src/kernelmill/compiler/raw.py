@@ -7,7 +7,7 @@ An operator of this kind is a function of the IR without a body; how its text is
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeAlias
 
 import numpy as np
@@ -29,6 +29,7 @@ _NO_CODE: Final = re.compile(
 )
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _HEAD: Final = re.compile(r"([A-Za-z_]\w*)\s*\([^;{}]*\)\s*(?:const\s*|noexcept\s*)*$", re.ASCII)
+_WORD: Final = 8
 _PYTHONS: Final = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
 
 
@@ -53,7 +54,8 @@ class Raw:
     """What stands in the place of a body: text that defines `symbol`, or an image that holds it.
 
     `pointers` are the elements of the last parameters that are addresses, None for scalars; `place`
-    is whose memory they are of. `by_pointer` says how the function is called: see `RawOp`.
+    is whose memory they are of. `by_pointer` says how the function is called: see `RawOp`; then the
+    last parameters are `words` of its state. `linked` are images that the image needs.
     """
 
     symbol: str
@@ -62,6 +64,8 @@ class Raw:
     pointers: tuple[Element | None, ...] = ()
     place: Place | None = None
     by_pointer: bool = False
+    words: int = 0
+    linked: tuple[bytes, ...] = field(default=(), repr=False)
 
 
 class RawOp:
@@ -90,7 +94,10 @@ class RawOp:
         What it obeys, as for `km.op`.
     by_pointer
         The function returns nothing, and takes pointers to its arguments and, last, to its result:
-        `void f(void* x, void* y, void* result)`, as the operators of cuda.compute. It has no state.
+        `void f(void* x, void* y, void* result)`, as the operators of cuda.compute. A state is bytes
+        then, and the function takes a pointer to a copy of them first, which is aligned to 16.
+    linked
+        Further LTO-IR, which defines functions that `ltoir` calls.
 
     Raises
     ------
@@ -128,12 +135,15 @@ class RawOp:
         commutative: bool = False,
         identity: object = None,
         by_pointer: bool = False,
+        linked: Sequence[Any] = (),  # Any: as `ltoir`
     ) -> None:
-        if by_pointer and state != ():
+        if by_pointer and state != () and not isinstance(state, (bytes, bytearray)):
             raise ArgumentError(
-                f"`state` is {state!r}; an operator that is called by pointer has none",
+                f"`state` is {state!r}; that of an operator which is called by pointer is bytes",
                 hint="declare it with values: `float f(float x, const float* table)`",
             )
+        if linked and ltoir is None:
+            raise ArgumentError("`linked` is LTO-IR that `ltoir` calls; there is no `ltoir`")
         if (cpp is None) == (ltoir is None):
             given = "neither" if cpp is None else "both"
             raise ArgumentError(f"RawOp takes `cpp` or `ltoir`; {given} was given")
@@ -145,17 +155,22 @@ class RawOp:
             raise ArgumentError(f"`cpp` defines no function {self.name!r}")
         self.arguments, self.result = _types(arguments), dtype_of(result)
         self.commutative, self.identity = commutative, identity
-        self._take(Raw(self.name, text, image, by_pointer=by_pointer), state)
+        further = tuple(map(_image, linked))
+        self._take(Raw(self.name, text, image, by_pointer=by_pointer, linked=further), state)
 
     def _take(self, raw: Raw, state: object) -> None:
         self.state = state if isinstance(state, tuple) else (state,)
+        if raw.by_pointer:
+            self.slots = _words(self.state)
+            self.raw = replace(raw, words=len(self.slots))
+            return
         self.slots = tuple(_slot(value, i) for i, value in enumerate(self.state))
         places = sorted({s.place for s in self.slots if s.place is not None})
         if len(places) > 1:
             raise ArgumentError("`state` holds arrays of the host and of a GPU; expected: of one")
         pointers = tuple(s.element for s in self.slots)
         place = places[0] if places else None
-        self.raw = Raw(raw.symbol, raw.text, raw.image, pointers, place, raw.by_pointer)
+        self.raw = replace(raw, pointers=pointers, place=place)
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -189,6 +204,11 @@ class RawOp:
         made.name, made.arguments, made.result = self.name, self.arguments, self.result
         made.commutative, made.identity = self.commutative, self.identity
         values = state if isinstance(state, tuple) else (state,)
+        if self.raw.by_pointer:
+            if len(_words(values)) != len(self.slots):
+                raise ArgumentError(f"the state of {self.name} is bytes of another number")
+            made._take(self.raw, values)
+            return made
         if len(values) != len(self.slots):
             raise ArgumentError(
                 f"the state of {self.name} has {len(self.slots)} values; {len(values)} were given"
@@ -274,6 +294,13 @@ def _last_function(text: str, image: bytes) -> str:
 
 
 # ----------------------------------------------------------------------------- state
+
+
+def _words(state: tuple[object, ...]) -> tuple[Slot, ...]:
+    """Return the bytes of a state as words, the last one filled up with zeros."""
+    held = b"".join(s for s in state if isinstance(s, (bytes, bytearray)))
+    filled = held + bytes(-len(held) % _WORD)
+    return tuple(Slot(word) for word in np.frombuffer(filled, "<u8").astype(np.uint64))
 
 
 def _slot(value: Any, index: int) -> Slot:

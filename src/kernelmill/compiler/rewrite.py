@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from kernelmill.compiler import ir
-from kernelmill.compiler.kernel_ir import Below, Effect
+from kernelmill.compiler.kernel_ir import Below, Effect, Invoke
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,6 +69,10 @@ def _rewrite_statement(  # noqa: PLR0911 - one way out a kind of statement
             first, last, by = expr(start), expr(stop), expr(step)
             inner = rewrite_block(body, change)
             return dataclasses.replace(statement, start=first, stop=last, step=by, body=inner)
+        case Invoke(call=call):
+            made = expr(call)
+            assert isinstance(made, ir.Call), "an effect is called"
+            return dataclasses.replace(statement, call=made)
         case Effect():
             return statement.with_operands(tuple(map(expr, statement.operands())))
         case _:

@@ -45,8 +45,9 @@ def simplify(program: ir.Program, *, node_limit: int = _NODE_LIMIT) -> ir.Progra
 
 def _has_loop(function: ir.Function, looping: set[str]) -> bool:
     # A raw function may do what must not be done in vain: read an address, for example.
+    # What writes to memory must not be done in vain either.
     return function.raw is not None or any(
-        isinstance(statement, (ir.For, ir.While))
+        isinstance(statement, (ir.For, ir.While, Effect))
         or any(_calls(operand, looping) for operand in ir.operands(statement))
         for statement in ir.walk_statements(function.body)
     )

@@ -22,6 +22,7 @@ __all__ = [
     "MOST_BLOCKS",
     "Allocator",
     "Backend",
+    "Captured",
     "Direct",
     "Grid",
     "Kernel",
@@ -109,11 +110,22 @@ class Grid:
 
 
 @dataclass(frozen=True, slots=True)
+class Captured:
+    """An array that an operator captured: its address stands at `offset` among the scalars."""
+
+    offset: int
+    name: str
+    view: View
+    written: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
     """One launch: operands are inputs, then outputs; strides and workspace in bytes.
 
     `flags` are those of host/abi.hpp; `threads` is the most that may take part. `views` are the
-    operands as arrays, for back ends that must know more of them than addresses.
+    operands as arrays, for back ends that must know more of them than addresses; `arrays` are those
+    that operators captured.
     """
 
     shape: tuple[int, ...]
@@ -126,6 +138,7 @@ class Launch:
     release_gil: bool
     views: tuple[View, ...] = field(default=(), repr=False, compare=False)
     grid: Grid | None = None
+    arrays: tuple[Captured, ...] = field(default=(), repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

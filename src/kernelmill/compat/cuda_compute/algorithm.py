@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -27,7 +28,9 @@ __all__ = [
 
 # Families hold their own workspace; a caller still gets a size that can be allocated.
 WORKSPACE: Final = 1
-_FORMAT: Final = "kernelmill cuda_compute 1"
+_MARK: Final = "kernelmill cuda_compute "
+_FORMAT: Final = f"{_MARK}2"
+_PARTS: Final = 4  # format, algorithm, options, digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ class Algorithm:
     def serialize(self) -> bytes:
         """Return what `deserialize` makes the algorithm of: its name and options, no code."""
         options = {f.name: getattr(self, f.name) for f in fields(self)}
-        return json.dumps([_FORMAT, self.tag, options], sort_keys=True).encode()
+        return _sealed([_FORMAT, self.tag, options])
 
 
 def serialize(algorithm: Any) -> bytes:  # Any: so that what is none is named
@@ -69,23 +72,39 @@ def serialize(algorithm: Any) -> bytes:  # Any: so that what is none is named
 
 
 def deserialize(blob: bytes) -> Algorithm:
-    """Return the algorithm that was serialized.
+    """Return the algorithm that was serialized, in this process or another one.
 
     Raises
     ------
     ValueError
-        The bytes are not those of an algorithm.
+        The bytes are not those of an algorithm, or they are damaged, or another version wrote them.
     """
     try:
-        head, tag, options = json.loads(bytes(blob).decode())
-    except (ValueError, TypeError) as error:
+        found = json.loads(bytes(blob).decode())
+    except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"no serialized algorithm: {error}") from error
-    made = Algorithm.registry.get(tag) if isinstance(tag, str) else None
-    if head != _FORMAT or made is None:
-        raise ValueError(f"no serialized algorithm: format {head!r}, algorithm {tag!r}")
-    if not isinstance(options, dict) or set(options) != {f.name for f in fields(made)}:
-        raise ValueError(f"no serialized algorithm: the options of {tag!r} are {options!r}")
+    head = found[0] if isinstance(found, list) and found else None
+    if not isinstance(head, str) or not head.startswith(_MARK):
+        raise ValueError("no serialized algorithm: the bytes are of another kind")
+    if head != _FORMAT:
+        raise ValueError(
+            f"serialized as {head!r}, which this version does not read; it writes {_FORMAT!r}: "
+            "serialize the algorithm again"
+        )
+    if len(found) != _PARTS or _sealed(found[:-1]) != bytes(blob):
+        raise ValueError("the serialized algorithm is damaged: its digest does not fit")
+    _, tag, options, _ = found
+    made = Algorithm.registry.get(tag)
+    if made is None or set(options) != {f.name for f in fields(made)}:
+        raise ValueError(f"no serialized algorithm: algorithm {tag!r} with options {options!r}")
     return made(**options)
+
+
+def _sealed(parts: list[Any]) -> bytes:
+    """Return what is serialized as bytes, with a digest as the last part."""
+    text = json.dumps(parts, sort_keys=True)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:32]
+    return json.dumps([*parts, digest], sort_keys=True).encode()
 
 
 # ----------------------------------------------------------------------------- kept

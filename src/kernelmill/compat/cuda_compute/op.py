@@ -102,6 +102,7 @@ class DeviceCode:
 
 
 _KINDS: Final = ("ltoir", "cpp_source")
+_MOST_ALIGNED: Final = 16
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -114,9 +115,10 @@ class RawOp:
         The code, as bytes or `DeviceCode`.
     name
         The function, with C linkage.
-    state, state_alignment, extra_ltoirs
-        As in `cuda.compute`; an operator with a state or with further code is refused when it is
-        used: `km.RawOp` takes both in another form.
+    state, state_alignment
+        Bytes of which the function takes a copy by its first pointer, aligned to 16 at most.
+    extra_ltoirs
+        Further code that the function calls, of its own kind.
 
     Raises
     ------
@@ -202,14 +204,25 @@ def _well_known(kind: OpKind, arguments: Sequence[DType | StructType]) -> Op:
 def _native(
     given: RawOp, arguments: Sequence[DType | StructType], result: DType | StructType | None
 ) -> NativeOp:
-    if given.state or given.extra_ltoirs:
+    if given.state_alignment > _MOST_ALIGNED:
         raise TypeError(
-            f"RawOp {given.name!r} has a state or further code; km.RawOp(state=...) takes a state"
+            f"the state of RawOp {given.name!r} is to be aligned to {given.state_alignment}; "
+            f"states are aligned to {_MOST_ALIGNED}"
         )
-    code = given.ltoir if isinstance(given.ltoir, DeviceCode) else DeviceCode(given.ltoir)
-    kept: dict[str, Any] = (
-        {"cpp": code.op_bytes.decode()} if code.kind == "cpp_source" else {"ltoir": code.op_bytes}
-    )
+    codes = [_code(c) for c in (*(given.extra_ltoirs or ()), given.ltoir)]
+    if len({code.kind for code in codes}) > 1:
+        raise TypeError(f"RawOp {given.name!r} is of LTO-IR and of C++ text; one of them is taken")
+    kept: dict[str, Any]
+    if codes[-1].kind == "cpp_source":
+        kept = {"cpp": "\n".join(code.op_bytes.decode() for code in codes)}
+    else:
+        kept = {"ltoir": codes[-1].op_bytes, "linked": [code.op_bytes for code in codes[:-1]]}
+    if given.state:
+        kept["state"] = bytes(given.state)
     return NativeOp(
         **kept, name=given.name, arguments=arguments, result=result or bool_, by_pointer=True
     )
+
+
+def _code(given: bytes | DeviceCode) -> DeviceCode:
+    return given if isinstance(given, DeviceCode) else DeviceCode(given)

@@ -246,8 +246,6 @@ def _named_expr(frame: Frame, node: ast.NamedExpr) -> Value:
 
 def place_or_value(frame: Frame, node: ast.expr) -> Place | Value:
     """Translate an expression; an element of an array, or a field of one, is not read yet."""
-    if frame.program.kernel is None:
-        return evaluate(frame, node)
     if isinstance(node, ast.Subscript):
         owner = evaluate(frame, node.value)
         with frame.at(node):

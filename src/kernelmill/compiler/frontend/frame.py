@@ -158,7 +158,7 @@ class Frame:
         """Return the values that a function defined here sees now."""
         own: dict[str, Value] = {
             name: Unbound(f"`{name}` is read before it is set", f"give `{name}` a value before")
-            for name in self.names
+            for name in sorted(self.names)  # the same text in each process
         }
         own.update({name: b.value for name, b in self.bindings.items()})
         return {**self.variables, **own}
@@ -177,9 +177,10 @@ class Frame:
         if isinstance(value, Memory):
             left = ", ".join("ijklmnop"[: len(value.dimensions)])
             name = value.array.name
+            who = "an operator" if self.program.kernel is None else "a kernel"
             raise self.refusal(
                 node,
-                f"`{name}` is an array: a kernel computes with its elements",
+                f"`{name}` is an array: {who} computes with its elements",
                 f"write `{name}[{left}]`",
             )
         if isinstance(value, Closure):

@@ -68,14 +68,27 @@ class KernelRow:
 
 
 def kernel_row(found: object) -> KernelRow | None:
-    """Return what a Python object is as a function of kernels."""
-    return _rows().get(id(found))
+    """Return what a Python object is as a function of kernels.
+
+    The atomics of numba are ours: they take an array, an index or a tuple of them, and a value.
+    """
+    row = _rows().get(id(found))
+    if row is None and isinstance(found, type) and found.__module__.startswith("numba"):
+        owner, _, name = found.__qualname__.rpartition(".")
+        return _foreign(name) if owner == "atomic" else None
+    return row
+
+
+def _foreign(name: str) -> KernelRow | None:
+    """Return a row for what numba calls an atomic; None where it means something else."""
+    found = getattr(kernel_functions.atomic, name, None)
+    return None if found is None else _rows().get(id(found))
 
 
 def call_kernel_function(frame: Frame, row: KernelRow, args: Arguments, node: ast.AST) -> Value:
     """Call a function of kernels; raises OperatorError where it cannot be called so."""
     name = f"km.{row.spelling}"
-    if frame.program.kernel is None:
+    if frame.program.kernel is None and not row.spelling.startswith("atomic."):
         raise OperatorError(
             f"`{name}` exists only inside a kernel",
             hint="an operator computes from its arguments alone; write a kernel: @km.kernel",

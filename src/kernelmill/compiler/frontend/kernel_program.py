@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import types
     from collections.abc import Callable, Sequence
 
+    from kernelmill.compiler.arrays import ArrayType
     from kernelmill.compiler.builder import FunctionBuilder
     from kernelmill.compiler.source import FunctionSource
     from kernelmill.dtypes import Type
@@ -198,6 +199,11 @@ class _BakedCaptures(Captures):
         self.bake(known)
         value = known.value
         return ir.Const(value.item() if isinstance(value, np.generic) else value, type_)  # type: ignore[arg-type]  # captured_type admits scalars only
+
+    def _array(self, known: Known, type_: ArrayType) -> Value:
+        """Leave arrays to `kernel_value`, which makes them constant memory."""
+        del type_
+        return known
 
 
 class _KernelTranslator(ProgramTranslator):

@@ -10,6 +10,7 @@ import ast
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from kernelmill.compiler import ir
+from kernelmill.compiler.arrays import array_type
 from kernelmill.compiler.builder import join
 from kernelmill.compiler.frontend.branches import conflict
 from kernelmill.compiler.frontend.expressions import condition, evaluate, evaluate_scalar, unpack
@@ -156,9 +157,9 @@ def _needs_text(frame: Frame, node: ast.For, target: ast.Name) -> bool:
 
 
 def _is_array(frame: Frame, node: ast.expr) -> bool:
-    """Whether an indexed name is an array of a kernel, or becomes one in the loop."""
+    """Whether an indexed name is an array, or in a kernel becomes one in the loop."""
     if frame.program.kernel is None:
-        return False
+        return _is_captured(frame, node)
     if not isinstance(node, ast.Name):
         return True
     if node.id in frame.bindings:
@@ -170,6 +171,22 @@ def _is_array(frame: Frame, node: ast.expr) -> bool:
         return isinstance(found, Memory)
     known = frame.surroundings.find(node.id)
     return known is None or not isinstance(known.value, tuple)
+
+
+def _is_captured(frame: Frame, node: ast.expr) -> bool:
+    """Whether a name is that of an array, which an operator can only have captured."""
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        node = node.value
+    if not isinstance(node, ast.Name):
+        return False
+    if node.id in frame.names:
+        binding = frame.bindings.get(node.id)
+        return binding is not None and isinstance(binding.value, Memory)
+    found = frame.variables.get(node.id)
+    if found is not None:
+        return isinstance(found, Memory)
+    known = frame.surroundings.find(node.id)
+    return known is not None and array_type(known.value) is not None
 
 
 def while_(frame: Frame, node: ast.While, run: Run) -> bool:

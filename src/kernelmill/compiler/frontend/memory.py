@@ -1,20 +1,23 @@
-"""Arrays in kernels: elements, slices and attributes; where they are read and written.
+"""Arrays in kernels and operators: elements, slices, attributes; where they are read and written.
 
-Calls that make arrays are in `kernel_calls.py`, loops over threads in `kernel_loops.py`.
+Arrays of an operator are those that it captured: their elements are found by address, and looked
+for within their extents. Calls that make arrays are in `kernel_calls.py`, loops over threads in
+`kernel_loops.py`.
 """
 
 from __future__ import annotations
 
 import ast
 import functools
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from kernelmill.compiler import ir
 from kernelmill.compiler.frontend import calls
 from kernelmill.compiler.frontend.values import Dimension, Known, Memory, Value
 from kernelmill.compiler.kernel_builder import KernelBuilder
-from kernelmill.compiler.kernel_ir import Extent, Place
-from kernelmill.dtypes import DType, StructType, WeakType, int32, weak_int
+from kernelmill.compiler.kernel_ir import Cell, Extent, Place
+from kernelmill.dtypes import DType, StructType, WeakType, int32, uint64, weak_int
 from kernelmill.errors import OperatorError
 
 if TYPE_CHECKING:
@@ -88,11 +91,40 @@ def _indexed(frame: Frame, memory: Memory, given: list[ir.Expr | Dimension]) -> 
     index = [next(waiting) if isinstance(d, Dimension) else d for d in memory.index]
     values = [v for v in index if not isinstance(v, Dimension)]
     if len(values) < len(index):
-        return Memory(memory.array, tuple(index), memory.extents, memory.origin)
+        return replace(memory, index=tuple(index))
+    array = memory.array
+    if array.space == "captured":
+        return _cell(frame, memory, values)
     if memory.origin is not None:
         values = [_flat(frame, memory, values)]
-    array = memory.array
     return Place(array.name, tuple(frame.leaf(v, "i") for v in values), (), array.dtype)
+
+
+def _cell(frame: Frame, memory: Memory, values: list[ir.Expr]) -> Cell:
+    """Return an element of a captured array: its distance in bytes, and whether it is one."""
+    build, array = frame.builder, memory.array
+    assert memory.origin is not None
+    places = [frame.leaf(build.cast(v, weak_int), "i") for v in values]
+    tests = [
+        build.apply("lt", build.cast(i, uint64), build.cast(n, uint64))
+        for i, n in zip(places, memory.extents, strict=True)
+    ]
+    steps = memory.strides or _steps(frame, memory)
+    terms = [build.apply("mul", i, step) for i, step in zip(places, steps, strict=True)]
+    whole, first = build.const(True), build.const(0)  # noqa: FBT003 - the literal
+    within = functools.reduce(lambda a, b: frame.both("and", a, b), tests, whole)
+    distance = functools.reduce(lambda a, b: build.apply("add", a, b), terms or [first])
+    return Cell(array.name, (memory.origin, distance, within), (), array.dtype)
+
+
+def _steps(frame: Frame, memory: Memory) -> list[ir.Expr]:
+    """Return the strides in bytes of an array whose elements lie in C order without gaps."""
+    step: ir.Expr = frame.builder.const(memory.array.dtype.itemsize)
+    steps = [step]
+    for n in reversed(memory.extents[1:]):
+        step = frame.builder.apply("mul", step, n)
+        steps.append(step)
+    return steps[::-1]
 
 
 def _flat(frame: Frame, memory: Memory, values: list[ir.Expr]) -> ir.Expr:
@@ -238,26 +270,30 @@ def read(frame: Frame, found: Place | Memory) -> Value:
 
 def store(frame: Frame, place: Place, value: Value, node: ast.AST) -> None:
     """Write a value to an element, converted as NumPy's assignment converts it."""
+    _refuse_constant(frame, place, node)
+    made = frame.scalar(value, node)
+    with frame.at(node):
+        if made.type != place.type:
+            if isinstance(made.type, StructType) or isinstance(place.type, StructType):
+                raise OperatorError(
+                    f"`{place.array}` holds {place.type}, got {made.type}",
+                    hint="assign a value of the struct, or one field: `p[i].x = ...`",
+                )
+            made = calls.cast_to(frame, made, place.type)
+        builder_of(frame).store(place, made)
+
+
+def _refuse_constant(frame: Frame, place: Place, node: ast.AST) -> None:
+    """Refuse to write what never changes; whether captured arrays may be written a call shows."""
     state = frame.program.kernel
-    assert state is not None
-    array = state.arrays[place.array]
-    if array.readonly or array.space == "constant":
+    array = None if state is None else state.arrays[place.array]
+    if array is not None and (array.readonly or array.space == "constant"):
         kind = (
             "a constant array" if array.space == "constant" else "an array that cannot be written"
         )
         raise frame.refusal(
             node, f"`{array.name}` is {kind}", "write to another array, passed as an argument"
         )
-    made = frame.scalar(value, node)
-    with frame.at(node):
-        if made.type != place.type:
-            if isinstance(made.type, StructType) or isinstance(place.type, StructType):
-                raise OperatorError(
-                    f"`{array.name}` holds {place.type}, got {made.type}",
-                    hint="assign a value of the struct, or one field: `p[i].x = ...`",
-                )
-            made = calls.cast_to(frame, made, place.type)
-        builder_of(frame).store(place, made)
 
 
 def part(frame: Frame, place: Place, name: str, node: ast.AST) -> Place:
@@ -273,6 +309,10 @@ def part(frame: Frame, place: Place, name: str, node: ast.AST) -> Place:
         raise frame.refusal(
             node, f"struct {type_} has no field `{name}`", f"its fields are {names}"
         )
+    if isinstance(place, Cell):
+        base, distance, within = place.index
+        further = frame.builder.apply("add", distance, frame.builder.const(found.offset))
+        return Cell(place.array, (base, further, within), (), found.type)
     return Place(place.array, place.index, (*place.fields, name), found.type)
 
 
@@ -285,49 +325,81 @@ def length(frame: Frame, memory: Memory) -> Value:
     return memory.dimensions[0].extent
 
 
-def array_attribute(frame: Frame, memory: Memory, node: ast.Attribute) -> Value:  # noqa: PLR0911 - one way out an attribute
+def array_attribute(frame: Frame, memory: Memory, node: ast.Attribute) -> Value:
     """Return an attribute of an array."""
     build, left = frame.builder, memory.dimensions
     if node.attr == "shape":
         return build.make_tuple([d.extent for d in left])
     if node.attr == "ndim":
         return build.const(len(left))
-    whole = memory.array.space == "global" and len(left) == memory.array.ndim > 1
-    whole = whole and memory.array.layout == "contiguous" and all(d.start is None for d in left)
-    state = frame.program.kernel
-    assert state is not None
     if node.attr == "flat":
-        if not whole and len(left) == memory.array.ndim == 1:
-            return memory
-        if not whole or _is_part(memory):
-            raise frame.refusal(
-                node,
-                f"`{memory.array.name}` is no array that is passed with elements in C order",
-                "index each dimension, or pass a copy in C order",
-            )
-        return state.all_elements(memory.array)
-    if node.attr == "size" and whole and not _is_part(memory):
-        return state.all_elements(memory.array).dimensions[0].extent
+        return _flattened(frame, memory, node)
+    if node.attr == "size" and _is_whole(memory):
+        return _all_elements(frame, memory).dimensions[0].extent
     if node.attr == "size":
         extents = [d.extent for d in left]
         return functools.reduce(lambda a, b: build.apply("mul", a, b), extents, build.const(1))
     if node.attr == "dtype":
         dtype = memory.array.dtype
         return Known(str(dtype), dtype, lambda _: dtype, ("dtype", dtype), constant=True)
+    owner = "an array" if frame.program.kernel is None else "an array of a kernel"
     raise frame.refusal(
         node,
-        f"an array of a kernel has no attribute `{node.attr}`",
-        _ATTRIBUTES.get(node.attr, "arrays have shape, size, ndim, dtype and elements `x[i]`"),
+        f"{owner} has no attribute `{node.attr}`",
+        (_ATTRIBUTES if frame.program.kernel is not None else _FUNCTIONS).get(
+            node.attr, "arrays have shape, size, ndim, dtype and elements `x[i]`"
+        ),
     )
+
+
+def _is_whole(memory: Memory) -> bool:
+    """Whether it is an array that is passed, of several dimensions, with elements in C order."""
+    array, left = memory.array, memory.dimensions
+    whole = array.space == "global" and len(left) == array.ndim > 1
+    whole = whole and array.layout == "contiguous" and all(d.start is None for d in left)
+    return whole and not _is_part(memory)
+
+
+def _all_elements(frame: Frame, memory: Memory) -> Memory:
+    state = frame.program.kernel
+    assert state is not None
+    return state.all_elements(memory.array)
+
+
+def _flattened(frame: Frame, memory: Memory, node: ast.Attribute) -> Memory:
+    """Return all elements in C order as an array of one dimension."""
+    array, left = memory.array, memory.dimensions
+    if len(left) == array.ndim == 1:
+        return memory
+    if array.space == "captured" and array.layout == "contiguous" and not _is_part(memory):
+        size = functools.reduce(lambda a, b: frame.builder.apply("mul", a, b), memory.extents)
+        count = frame.leaf(size, "size")
+        flat = replace(array, ndim=1)
+        return replace(memory, array=flat, index=(Dimension(None, count),), extents=(count,))
+    if not _is_whole(memory):
+        raise frame.refusal(
+            node,
+            f"`{array.name}` is no array that is passed with elements in C order",
+            "index each dimension, or pass a copy in C order",
+        )
+    return _all_elements(frame, memory)
 
 
 def _is_part(memory: Memory) -> bool:
     """Whether a slice has left out elements of some dimension."""
     extents = [d.extent for d in memory.dimensions]
+    if memory.array.space == "captured":
+        return extents != list(memory.extents)
     whole = [Extent(memory.array.name, k) for k in range(memory.array.ndim)]
     return extents != whole
 
 
+_FUNCTIONS: Final = {
+    "T": "exchange the indices: `x[j, i]`",
+    "sum": "compute it outside, and capture the scalar",
+    "max": "compute it outside, and capture the scalar",
+    "min": "compute it outside, and capture the scalar",
+}
 _ATTRIBUTES: Final = {
     "T": "exchange the indices: `x[j, i]`",
     "sum": "write a loop, and km.block.reduce over the threads of a block",

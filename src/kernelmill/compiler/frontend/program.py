@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kernelmill.compiler import ir
-from kernelmill.compiler.builder import FunctionBuilder
 from kernelmill.compiler.frontend import calls, statements
 from kernelmill.compiler.frontend.frame import Frame
 from kernelmill.compiler.frontend.names import bound_names, parameters
@@ -26,6 +25,8 @@ from kernelmill.compiler.frontend.scope import (
 )
 from kernelmill.compiler.frontend.translation import Translation
 from kernelmill.compiler.frontend.values import Binding, Closure, Known, Value, lift
+from kernelmill.compiler.kernel_builder import KernelBuilder, has_effects, written
+from kernelmill.compiler.kernel_ir import Invoke
 from kernelmill.compiler.rewrite import rewrite_function
 from kernelmill.compiler.simplify import simplify
 from kernelmill.compiler.source import find_source
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     import types
     from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
+    from kernelmill.compiler.builder import FunctionBuilder
     from kernelmill.compiler.frontend.kernel_state import KernelState
     from kernelmill.compiler.raw import RawOp
     from kernelmill.compiler.source import FunctionSource
@@ -85,15 +87,15 @@ def translate(function: Callable[..., object], arg_types: Sequence[Type]) -> Tra
             f"`{getattr(function, '__name__', 'operator')}` nests expressions too deeply",
             hint="name parts of the expression: `t = a + b`",
         ) from None
-    limits = _limits(made)
+    limits, changed = _limits(made), written(made)
     captured = []
     for slot, former in enumerate(used):
         known, type_ = program.captures.scalars[former]
         read = functools.partial(known.read, function)
         stored = made.captures[slot][1]
-        captured.append(
-            CapturedScalar(known.name, type_, stored, read, limits.get(slot, ()), known.read)
-        )
+        array = program.captures.arrays.get(former)
+        where = known.name, type_, stored, read, limits.get(slot, ()), known.read
+        captured.append(CapturedScalar(*where, array, slot in changed))
     baked = [
         Baked(known.name, functools.partial(known.read, function), known.value, known.read)
         for known in program.captures.baked
@@ -137,7 +139,7 @@ class ProgramTranslator:
         name = getattr(function, "__name__", type(function).__name__)
         known = Known(name, function, lambda root: root, _ENTRY)
         names = self._entry_names(function, arg_types)
-        builder = FunctionBuilder("entry", list(zip(names, arg_types, strict=True)))
+        builder = self.builder("entry", list(zip(names, arg_types, strict=True)))
         args = [builder.param(i) for i in range(len(arg_types))]
         frame = Frame(
             program=self,
@@ -166,11 +168,12 @@ class ProgramTranslator:
 
     def _inlined(self, builder: FunctionBuilder, result: ir.Expr) -> ir.Function | None:
         """Return the called function itself as the entry when the entry would only call it."""
-        if not isinstance(result, ir.Call):
+        call = builder.only_call(result) if isinstance(builder, KernelBuilder) else None
+        if call is None:
             return None
-        called = next(f for f in self.functions if f.name == result.function)
+        called = next(f for f in self.functions if f.name == call.function)
         plain = tuple(ir.Param(i, t) for i, (_, t) in enumerate(builder.params))
-        if result.args != plain or len(plain) != len(called.params):
+        if call.args != plain or len(plain) != len(called.params):
             return None
         self.functions.remove(called)
         return called
@@ -240,11 +243,14 @@ class ProgramTranslator:
     @staticmethod
     def builder(name: str, params: Sequence[tuple[str, Type]]) -> FunctionBuilder:
         """Return a builder for one function."""
-        return FunctionBuilder(name, params)
+        return KernelBuilder(name, params)
 
     def called(self, frame: Frame, function: ir.Function, args: Sequence[ir.Expr]) -> Value:
-        """Return the value of a call of a translated function."""
-        return frame.builder.call(function, args)
+        """Return the value of a call; a function that uses memory is called at its place."""
+        if not has_effects(function):
+            return frame.builder.call(function, args)
+        assert isinstance(frame.builder, KernelBuilder)
+        return frame.leaf(frame.builder.invoke(function, args))
 
     def combination(self, frame: Frame, op: Value, type_: Type, result: Type, node: ast.AST) -> str:
         """Translate an operator of two values of a type; return the function's name."""
@@ -452,6 +458,8 @@ def _prune(program: ir.Program) -> tuple[ir.Program, list[int]]:
     for function in reversed(program.functions):
         if function.name in wanted:
             wanted |= {n.function for n in _nodes(function) if isinstance(n, ir.Call)}
+            statements_ = ir.walk_statements(function.body)
+            wanted |= {s.call.function for s in statements_ if isinstance(s, Invoke)}
     functions = [f for f in program.functions if f.name in wanted]
     used = sorted({n.index for f in functions for n in _nodes(f) if isinstance(n, ir.Capture)})
     moved = {old: new for new, old in enumerate(used)}

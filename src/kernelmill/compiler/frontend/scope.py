@@ -1,7 +1,8 @@
 """Names of the surrounding Python: cells, globals, builtins, attributes; and what is captured.
 
-Scalars become run-time captures that are read at each call. Objects that shape the program are
-noted with how to find them again. Names of local variables are not resolved here.
+Scalars become run-time captures that are read at each call; so do addresses, extents and strides of
+arrays. Objects that shape the program are noted with how to find them again. Names of local
+variables are not resolved here.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import difflib
 import enum
 import functools
 import inspect
+import itertools
 import math
 import operator
 import sys
@@ -21,11 +23,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from kernelmill.compiler import ir
+from kernelmill.compiler import arrays, ir
 from kernelmill.compiler.builder import weak_type_of
-from kernelmill.compiler.frontend.values import OBJECTS, Known, Reader, Value
+from kernelmill.compiler.frontend.values import OBJECTS, Dimension, Known, Memory, Reader, Value
 from kernelmill.compiler.intrinsics import SPELLINGS
-from kernelmill.dtypes import DType, StructType, TupleType, Type, dtype_of
+from kernelmill.compiler.kernel_ir import Array
+from kernelmill.dtypes import DType, StructType, TupleType, Type, dtype_of, uint64, weak_int
 from kernelmill.errors import DTypeError, OperatorError
 
 if TYPE_CHECKING:
@@ -52,6 +55,9 @@ class CapturedScalar:
     integer types that a Python int is converted to, whose range its value is checked against at
     each call.
     `read_from` reads it for another function of the same code, such as a lambda made again.
+
+    With `array` it is the address of an array of that type, which is what is read; `written` says
+    that the operator writes to it.
     """
 
     name: str
@@ -60,6 +66,8 @@ class CapturedScalar:
     read: Callable[[], object]
     limits: tuple[DType, ...]
     read_from: Callable[[object], object]
+    array: arrays.ArrayType | None = None
+    written: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,8 +274,10 @@ class Captures:
     def __init__(self) -> None:
         self.scalars: list[tuple[Known, Type]] = []
         self.baked: list[Known] = []
+        self.arrays: dict[int, arrays.ArrayType] = {}  # by the slot of the address
         self._slots: dict[Hashable, int] = {}
         self._seen: set[Hashable] = set()
+        self._memory: dict[Hashable, Memory] = {}
 
     def bake(self, known: Known) -> object:
         """Note that the program depends on an object; return the object."""
@@ -289,7 +299,45 @@ class Captures:
             return self._struct(known, struct)
         if isinstance(known.value, tuple):
             return self._tuple(known, known.value)
-        return known
+        array = None if known.constant else arrays.array_type(known.value)
+        return known if array is None else self._array(known, array)
+
+    def _array(self, known: Known, type_: arrays.ArrayType) -> Value:
+        """Bake what kind of array it is; capture its address, extents and strides."""
+        found = self._memory.get(known.key)
+        if found is not None:
+            return found
+        kind = part_of(known, ".dtype", type_, arrays.array_type)
+        self.bake(dataclasses.replace(kind, name=f"type({known.name})"))
+        base = self._scalar(dataclasses.replace(known, key=(known.key, "address")), uint64)
+        assert isinstance(base, ir.Capture)
+        self.arrays[base.index] = type_
+        extents = self._numbers(known, "shape", arrays.extent, type_.ndim)
+        strides = (
+            () if type_.contiguous else self._numbers(known, "strides", arrays.stride, type_.ndim)
+        )
+        name = known.name.rpartition(".")[2]
+        taken = {m.array.name for m in self._memory.values()}
+        unique = next(n for n in _numbered(name) if n not in taken)
+        layout: Any = "contiguous" if type_.contiguous else "strided"
+        array = Array(unique, type_.dtype, type_.ndim, "captured", layout=layout)
+        index = tuple(Dimension(None, e) for e in extents)
+        found = self._memory[known.key] = Memory(array, index, extents, base, strides)
+        return found
+
+    def _numbers(
+        self,
+        known: Known,
+        label: str,
+        look: Callable[[Any, int], int | None],
+        count: int,
+    ) -> tuple[ir.Expr, ...]:
+        """Capture a number of each dimension of an array."""
+        made: list[ir.Expr] = []
+        for dim in range(count):
+            part = part_of(known, f".{label}[{dim}]", look(known.value, dim), _number(look, dim))
+            made.append(self._scalar(part, weak_int))
+        return tuple(made)
 
     def _scalar(self, known: Known, type_: Type) -> ir.Expr:
         if known.constant:
@@ -326,6 +374,15 @@ class Captures:
         length = part_of(known, ".__len__", len(known.value), _length)
         self.bake(dataclasses.replace(length, name=f"len({known.name})"))
         return len(known.value)
+
+
+def _number(look: Callable[[Any, int], int | None], dim: int) -> Callable[[Any], object]:
+    return lambda array: look(array, dim)
+
+
+def _numbered(name: str) -> Iterator[str]:
+    yield name
+    yield from (f"{name}_{count}" for count in itertools.count(2))
 
 
 def _length(found: object) -> int | None:

@@ -18,7 +18,7 @@ from kernelmill.compiler.frontend.expressions import (
     place_or_value,
 )
 from kernelmill.compiler.frontend.memory import builder_of
-from kernelmill.compiler.frontend.targets import give
+from kernelmill.compiler.frontend.targets import give, refuse_own
 from kernelmill.compiler.frontend.values import OBJECTS, Binding, Closure, Known
 from kernelmill.compiler.kernel_ir import UNIT, Place
 from kernelmill.compiler.source import FunctionSource
@@ -138,11 +138,8 @@ def _ann_assign(frame: Frame, node: ast.AnnAssign) -> bool:
 
 
 def _aug_assign(frame: Frame, node: ast.AugAssign) -> bool:
-    if frame.program.kernel is not None and not isinstance(node.target, ast.Name):
-        return _change(frame, node)
     if not isinstance(node.target, ast.Name):
-        give(frame, node.target, frame.builder.const(0))
-    assert isinstance(node.target, ast.Name)
+        return _change(frame, node)
     read = ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target)
     left = evaluate_scalar(frame, read)
     value = binary(frame, node.op, left, evaluate_scalar(frame, node.value), node)
@@ -154,6 +151,7 @@ def _aug_assign(frame: Frame, node: ast.AugAssign) -> bool:
 
 def _change(frame: Frame, node: ast.AugAssign) -> bool:
     """Translate `x[i] += v`: the element is found once, read and written."""
+    refuse_own(frame, node.target)
     place = place_or_value(frame, node.target)
     if not isinstance(place, Place):
         give(frame, node.target, frame.builder.const(0))

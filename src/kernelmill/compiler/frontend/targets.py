@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kernelmill.compiler.frontend import memory
 from kernelmill.compiler.frontend.expressions import place_or_value, unpack
@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from kernelmill.compiler import ir
     from kernelmill.compiler.frontend.frame import Frame
     from kernelmill.compiler.frontend.values import Value
+    from kernelmill.errors import OperatorError
 
-__all__ = ["give"]
+__all__ = ["give", "refuse_own"]
 
 
 def give(frame: Frame, target: ast.expr, value: Value) -> Value:
@@ -26,25 +27,22 @@ def give(frame: Frame, target: ast.expr, value: Value) -> Value:
     if isinstance(target, (ast.Tuple, ast.List)):
         return _give_items(frame, target, frame.scalar(value, target))
     if isinstance(target, (ast.Attribute, ast.Subscript)):
-        if frame.program.kernel is not None:
-            return _give_element(frame, target, value)
-        raise frame.refusal(
-            target,
-            "an operator cannot change a struct, a tuple or an array in place",
-            "build a new value, `p = P(x=1, y=p.y)`, and return it",
-        )
+        return _give_element(frame, target, value)
     raise frame.unsupported(target)
 
 
 def _give_element(frame: Frame, target: ast.Attribute | ast.Subscript, value: Value) -> Value:
+    refuse_own(frame, target)
     found = place_or_value(frame, target)
     if isinstance(found, Memory):
         raise frame.refusal(
             target,
             "a part of an array cannot be assigned as a whole",
-            "write a loop over its elements: `for k in km.block_range(n): tile[k] = v`",
+            _WHOLE[frame.program.kernel is None],
         )
     if not isinstance(found, Place):
+        if frame.program.kernel is None:
+            raise _in_place(frame, target)
         raise frame.refusal(
             target,
             "a kernel changes elements of arrays, not structs and tuples of its own",
@@ -54,6 +52,33 @@ def _give_element(frame: Frame, target: ast.Attribute | ast.Subscript, value: Va
         value = frame.leaf(value)
     memory.store(frame, found, value, target)
     return value
+
+
+_WHOLE: Final = (
+    "write a loop over its elements: `for k in km.block_range(n): tile[k] = v`",
+    "write a loop over its elements: `for k in range(n): counts[k] = v`",
+)
+
+
+def refuse_own(frame: Frame, target: ast.expr) -> None:
+    """Refuse to change a struct or a tuple of an operator, before its value is asked for."""
+    if frame.program.kernel is not None:
+        return
+    owner = target
+    while isinstance(owner, (ast.Attribute, ast.Subscript)):
+        owner = owner.value
+    if isinstance(owner, ast.Name) and owner.id in frame.names:
+        held = frame.bindings.get(owner.id)
+        if held is None or not isinstance(held.value, OBJECTS):
+            raise _in_place(frame, target)
+
+
+def _in_place(frame: Frame, target: ast.AST) -> OperatorError:
+    return frame.refusal(
+        target,
+        "an operator cannot change a struct, a tuple or an array in place",
+        "build a new value, `p = P(x=1, y=p.y)`, and return it",
+    )
 
 
 def _give_items(frame: Frame, target: ast.Tuple | ast.List, value: ir.Expr) -> Value:

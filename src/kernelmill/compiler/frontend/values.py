@@ -94,16 +94,19 @@ class Dimension:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Memory:
-    """An array of a kernel, or the part of one that a slice names.
+    """An array of a kernel or one that an operator captured, or the part of one a slice names.
 
     `index` has an item a dimension of the array: a value, or what is left of the dimension. The
-    elements of dynamic shared memory lie from `origin` on, with the extents `extents`.
+    elements of dynamic shared memory lie from `origin` on, with the extents `extents`. Those of a
+    captured array lie from the address `origin` on, with the extents `extents` and, where they are
+    not contiguous, `strides` in bytes.
     """
 
     array: Array
     index: tuple[ir.Expr | Dimension, ...]
     extents: tuple[ir.Expr, ...] = ()
     origin: ir.Expr | None = None
+    strides: tuple[ir.Expr, ...] = ()
 
     @property
     def dimensions(self) -> tuple[Dimension, ...]:
@@ -233,7 +236,9 @@ def _lift_memory(
             assert made is not None
             index.append(made)
     extents = [made for made in map(part, memory.extents) if made is not None]
-    lifted = Memory(memory.array, tuple(index), tuple(extents), part(memory.origin))
+    strides = [made for made in map(part, memory.strides) if made is not None]
+    origin = part(memory.origin)
+    lifted = Memory(memory.array, tuple(index), tuple(extents), origin, tuple(strides))
     return tuple(keys), lifted
 
 

@@ -123,7 +123,8 @@ class CudaBackend:
         DeviceError
             The driver refuses, or an earlier kernel failed.
         """
-        arrays = [view for view in launch.views if isinstance(view, DeviceView)]
+        views = (*launch.views, *(c.view for c in launch.arrays))
+        arrays = [view for view in views if isinstance(view, DeviceView)]
         loaded = self._loaded[kernel.source.text]
         self.device.set_current()
         stream = _stream(arrays, self.number)

@@ -114,6 +114,7 @@ class EmulatorBackend:
             (Given(name, view), layout.extra_at + 8 * i)
             for i, (name, view) in enumerate(zip(("parts", "tickets"), scratch, strict=False))
         ]
+        given += [(Given(c.name, c.view), c.offset) for c in launch.arrays if c.view.size]
         job = self._loaded[kernel.source.text].code.job(
             ENTRY,
             packed.values,
