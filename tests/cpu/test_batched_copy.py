@@ -91,8 +91,25 @@ def test_the_sanitizer_finds_nothing_and_pieces_outside_are_left_out(monkeypatch
     assert (np.delete(out, np.arange(to[3], to[3] + 64)) == 7).all()
 
 
+def test_pieces_of_no_possible_size_are_left_out_by_a_device(monkeypatch):
+    devices.on("emulator", monkeypatch)
+    x, begins, sizes, to, wanted = pieces([900, 3, 64], "f4")
+    for wrong in (-1, -(1 << 40), len(x) + 1, 1 << 62):
+        out = np.zeros_like(x)
+        with km.Device("emulator"):
+            km.batched_copy(
+                x,
+                out,
+                np.array([wrong, *sizes, wrong]),
+                source_offsets=np.array([0, *begins, 1]),
+                destination_offsets=np.array([0, *to, 1]),
+            )
+        assert np.array_equal(out, wanted)
+
+
 X = np.arange(3.0)
 ONE = np.array([1])
+FAR = (1 << 63) - 1
 FAULTS: list[tuple[Any, type[Exception], str]] = [
     (lambda: km.batched_copy([X], []), km.ArgumentError,
      "`sources` has 1 arrays, `destinations` has 0"),
@@ -115,6 +132,14 @@ FAULTS: list[tuple[Any, type[Exception], str]] = [
      km.ShapeError, "`destination_offsets` has shape (2,); expected: (1,), one for each size"),
     (lambda: km.batched_copy(X, X, 3 * ONE, source_offsets=ONE, destination_offsets=0 * ONE),
      km.ArgumentError, "piece 0 begins at 1 of `source_offsets` and has 3 elements; the array has 3"),
+    (lambda: km.batched_copy(X, X, ONE, source_offsets=FAR * ONE, destination_offsets=ONE),
+     km.ArgumentError,
+     f"piece 0 begins at {FAR} of `source_offsets` and has 1 elements; the array has 3"),
+    (lambda: km.batched_copy(X, X, FAR * ONE, source_offsets=ONE, destination_offsets=ONE),
+     km.ArgumentError,
+     f"piece 0 begins at 1 of `source_offsets` and has {FAR} elements; the array has 3"),
+    (lambda: km.batched_copy(ONE.astype("u8"), ONE.astype("u8"), -ONE), km.ArgumentError,
+     "`sizes[0]` is -1; a piece has 0 bytes or more"),
 ]  # fmt: skip
 
 

@@ -131,6 +131,16 @@ def test_long_arrays_are_merged_by_all_threads(place: str) -> None:
     assert np.array_equal(falling, -out[:, 0])
 
 
+def test_structs_with_gaps_are_merged_as_values() -> None:
+    type_ = np.dtype([("a", "f4"), ("b", "i8"), ("c", "u1")], align=True)
+    values = np.zeros(5, type_)
+    values["b"] = np.arange(5)
+    keys, found = km.merge(np.array([1, 4, 6]), np.array([0, 4]), values=(values[:3], values[3:]))
+    assert keys.tolist() == [0, 1, 4, 4, 6]
+    assert found.dtype == type_
+    assert found["b"].tolist() == [3, 0, 1, 4, 2]
+
+
 def test_merging_without_order_gives_the_elements() -> None:
     random = np.random.default_rng(5)
     a, b = random.permutation(40_000), random.permutation(30_000)
@@ -166,6 +176,15 @@ def test_it_is_told_whether_an_array_is_sorted(place: str, numbers: list[int]) -
     assert km.is_sorted(x, comparator=lambda a, b: abs(a) < abs(b)) == (
         [abs(v) for v in numbers] == [abs(v) for v in by_size]
     )
+
+
+def test_iterators_are_looked_at_as_arrays_are() -> None:
+    falling = km.iterators.transform(np.arange(5), lambda i: -i)
+    assert km.is_sorted(falling, descending=True)
+    assert km.nth_element(falling, 1)[1] == -3
+    assert sorted(km.shuffle(falling, seed=1).tolist()) == [-4, -3, -2, -1, 0]
+    evens = km.iterators.transform(np.arange(5), lambda i: 2 * i)
+    assert km.set_union(evens, np.arange(3)).tolist() == [0, 1, 2, 4, 6, 8]
 
 
 def test_nan_belongs_behind() -> None:
@@ -284,6 +303,37 @@ FAULTS: list[tuple[Any, type[Exception], str]] = [
         lambda: km.is_sorted(np.zeros(2, "u1,f4")),
         km.DTypeError,
         "`x` has elements of Struct: they have no order",
+    ),
+    (lambda: km.topk(X, 1.5), km.ArgumentError, "`k` is 1.5; expected: an integer"),
+    (lambda: km.nth_element(X, "1"), km.ArgumentError, "`n` is '1'; expected: an integer"),
+    (lambda: km.shuffle(X, seed=0.5), km.ArgumentError, "`seed` is 0.5; expected: an integer"),
+    (
+        lambda: km.segmented_sort(X, np.array([0, 3]), values=()),
+        km.ArgumentError,
+        "`values` is empty; at least one array is needed",
+    ),
+    (
+        lambda: km.segmented_sort(X, [0, 3]),
+        km.ArgumentError,
+        (
+            "argument 'offsets' is a list; accepted: a NumPy array, a buffer, a CPU torch tensor or "
+            "an object with __dlpack__"
+        ),
+    ),
+    (
+        lambda: km.merge(X, X, values=(X, (X,))),
+        km.ArgumentError,
+        "`values` has a tuple of arrays on one side and not on the other",
+    ),
+    (
+        lambda: km.is_sorted(X, comparator=lambda a, b: a - b),
+        km.DTypeError,
+        "lambda returns float64; a comparator returns a bool",
+    ),
+    (
+        lambda: km.set_union(X, X.reshape(1, 3)),
+        km.ShapeError,
+        "`b` has shape (1, 3); expected: one dimension",
     ),
     (
         lambda: km.shuffle(X.reshape(1, 3)),

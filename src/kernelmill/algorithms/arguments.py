@@ -6,6 +6,7 @@ What an array is to memory is in `runtime/memory.py`; what shapes do together, i
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from operator import index as as_index
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -51,6 +52,7 @@ __all__ = [
     "arguments_of",
     "backend_of",
     "given_outputs",
+    "integer_of",
     "moved_outputs",
     "outputs_of",
     "rules_of",
@@ -126,24 +128,28 @@ def _copied(view: View, name: str) -> View:
     return duplicate(view, name)
 
 
-def arguments_of(inputs: tuple[Any, ...], name: str, *, wide: bool = False) -> list[Argument]:
+def arguments_of(
+    inputs: tuple[Any, ...], name: str | Sequence[str], *, wide: bool = False
+) -> list[Argument]:
     """Return the inputs of a call as arguments, named `name[0]`, … when there are several.
 
-    `wide` accepts Python integers beyond 64 bits, of which `specialized` makes floats or an error.
-    Raises ArgumentError when there are none, or only Python scalars.
+    Where each has a name of its own, `name` is all of them. `wide` accepts Python integers beyond
+    64 bits, of which `specialized` makes floats or an error. Raises ArgumentError when there are
+    none, others than have names, or only Python scalars.
     """
     if not inputs:
         raise ArgumentError(f"`{name}` is empty; at least one array is needed")
-    if len(inputs) == 1 and type(inputs[0]) is list and _holds_arrays(inputs[0]):
-        raise ArgumentError(
-            f"`{name}` is a list of arrays", hint="several arrays are a tuple: pass `(a, b)`"
-        )
+    names = _names(name, len(inputs)) if isinstance(name, str) else name
+    if len(names) != len(inputs):
+        raise ArgumentError(f"{len(inputs)} arrays were given; expected: {', '.join(names)}")
+    for n, x in zip(names, inputs, strict=True):
+        if type(x) is list and _holds_arrays(x):
+            raise ArgumentError(
+                f"`{n}` is a list of arrays", hint="several arrays are a tuple: pass `(a, b)`"
+            )
     first = next((x for x in inputs if not isinstance(x, _SCALARS)), None)
     on_cuda = is_on_cuda(first)
-    given = [
-        argument(x, f"{name}[{i}]" if len(inputs) > 1 else name, on_cuda=on_cuda, wide=wide)
-        for i, x in enumerate(inputs)
-    ]
+    given = [argument(x, n, on_cuda=on_cuda, wide=wide) for n, x in zip(names, inputs, strict=True)]
     if all(a.is_weak for a in given):
         raise ArgumentError("all inputs are Python scalars", hint="pass one as `np.asarray(x)`")
     if on_cuda:
@@ -152,6 +158,18 @@ def arguments_of(inputs: tuple[Any, ...], name: str, *, wide: bool = False) -> l
 
 
 _SCALARS: Final = (bool, int, float, complex, np.generic)
+
+
+def _names(name: str, count: int) -> list[str]:
+    return [f"{name}[{i}]" for i in range(count)] if count > 1 else [name]
+
+
+def integer_of(value: Any, name: str) -> int:
+    """Return an option that is an integer; raises ArgumentError for anything else."""
+    try:
+        return as_index(value)
+    except TypeError:
+        raise ArgumentError(f"`{name}` is {value!r}; expected: an integer") from None
 
 
 def _check_places(given: Sequence[Argument]) -> None:

@@ -35,6 +35,7 @@ _HOST_PART: Final = 65536
 _WARP_PART: Final = 4096
 _THREADS: Final = 256
 _BESIDE: Final = 8  # blocks of a multiprocessor
+_MOST_BYTES: Final = 1 << 62
 
 
 def batched_copy(
@@ -126,14 +127,17 @@ class _Pieces:
         """Bind the launch that copies them."""
         if self.backend.target == "host":
             return self._on_host()
-        each, unit = _WARP_PART, self.unit
-        counts = transform(self.numbers[2], lambda n: (n * unit + (each - 1)) // each)
+        each, unit, lengths, most = _WARP_PART, self.unit, (-1, -1), _MOST_BYTES
+        if self.arrays is not None:
+            lengths = self.arrays[0].size, self.arrays[1].size
+            most = min(lengths)
+        # Of a piece that cannot be inside there are no parts.
+        counts = transform(
+            self.numbers[2], lambda n: (n * unit + (each - 1)) // each if 0 <= n <= most else 0
+        )
         ends = inclusive_scan(counts)
         views = tuple(a.view for a in arguments_of((*self.numbers, ends), "sizes"))
         nothing = replace(views[0], ptr=0, shape=(0,))
-        lengths = (-1, -1)
-        if self.arrays is not None:
-            lengths = self.arrays[0].size, self.arrays[1].size
         views = (*(self.arrays or (nothing, nothing)), *views)
         grid = Grid(self.backend.multiprocessors * _BESIDE, _THREADS, (self.count, unit, *lengths))
         return self._bound(views, 0, grid)
@@ -141,6 +145,9 @@ class _Pieces:
     def _on_host(self) -> Bound:
         first, second, sizes = (np.asarray(n) for n in self.numbers)
         base = (0, 0) if self.arrays is None else (self.arrays[0].ptr, self.arrays[1].ptr)
+        if self.arrays is None and bool((sizes < 0).any()):
+            at = int(np.argmax(sizes < 0))
+            raise ArgumentError(f"`sizes[{at}]` is {sizes[at]}; a piece has 0 bytes or more")
         if self.arrays is not None:
             _check_inside("source_offsets", first, sizes, self.arrays[0].size)
             _check_inside("destination_offsets", second, sizes, self.arrays[1].size)
@@ -265,14 +272,8 @@ def _as_int64(value: Any) -> Any:
 
 
 def _by_addresses(sources: Any, destinations: Any, sizes: Any) -> _Pieces:
-    given = [
-        replace(a, name=n)
-        for a, n in zip(
-            arguments_of((sources, destinations, sizes), "sources"),
-            ("sources", "destinations", "sizes"),
-            strict=True,
-        )
-    ]
+    names = ("sources", "destinations", "sizes")
+    given = arguments_of((sources, destinations, sizes), names)
     for a in given[:2]:
         if a.view.dtype.name not in ("uint64", "int64"):
             raise DTypeError(f"`{a.name}` has elements of {a.view.dtype}; addresses are uint64")
@@ -308,7 +309,7 @@ def _by_offsets(sources: Any, destinations: Any, numbers: tuple[Any, Any, Any]) 
 
 
 def _check_inside(name: str, offsets: Any, sizes: Any, length: int) -> None:
-    outside = (offsets < 0) | (sizes < 0) | (offsets + sizes > length)
+    outside = (offsets < 0) | (sizes < 0) | (sizes > length) | (offsets > length - sizes)
     if bool(outside.any()):
         at = int(np.argmax(outside))
         raise ArgumentError(

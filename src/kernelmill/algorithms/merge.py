@@ -23,7 +23,7 @@ from kernelmill.algorithms.costs import Cost
 from kernelmill.algorithms.merges_arrays import ArrayMerge
 from kernelmill.algorithms.merges_sort import fitting_tile
 from kernelmill.algorithms.merges_source import MergeOrder
-from kernelmill.algorithms.moves import moved
+from kernelmill.algorithms.moves import computed, moved
 from kernelmill.algorithms.orders import own_order
 from kernelmill.algorithms.plan import Bound, Plan, build, execute
 from kernelmill.algorithms.policy import chip_of
@@ -119,7 +119,9 @@ def _pairs(values: Any) -> tuple[tuple[Any, ...], tuple[Any, ...], bool]:
     if type(values) is not tuple or len(values) != 2:  # noqa: PLR2004 - of the first and the second
         raise ArgumentError("`values` is not a tuple of two: for `a` and for `b`")
     several = type(values[0]) is tuple
-    first, second = (v if type(v) is tuple else (v,) for v in values)
+    if several != (type(values[1]) is tuple):
+        raise ArgumentError("`values` has a tuple of arrays on one side and not on the other")
+    first, second = (v if several else (v,) for v in values)
     if len(first) != len(second) or not first:
         raise ArgumentError(
             f"`values` has {len(first)} arrays for `a` and {len(second)} for `b`; "
@@ -154,7 +156,9 @@ def set_union(a: Any, b: Any, *, comparator: Op | Callable[..., Any] | None = No
     >>> km.set_union(np.array([1, 2, 2]), np.array([2, 3]))
     array([1, 2, 2, 3])
     """
-    return merge(a, set_difference(b, a, comparator=comparator), comparator=comparator)
+    a, b = _sets(a, b)
+    rest = select(b, flags=transform(_found(b, a, comparator), _is_left))
+    return merge(a, rest, comparator=comparator)
 
 
 def set_intersection(a: Any, b: Any, *, comparator: Op | Callable[..., Any] | None = None) -> Any:
@@ -181,6 +185,7 @@ def set_intersection(a: Any, b: Any, *, comparator: Op | Callable[..., Any] | No
     >>> km.set_intersection(np.array([1, 2, 2]), np.array([2, 3]))
     array([2])
     """
+    a, b = _sets(a, b)
     return select(a, flags=transform(_found(a, b, comparator), _is_matched))
 
 
@@ -208,7 +213,15 @@ def set_difference(a: Any, b: Any, *, comparator: Op | Callable[..., Any] | None
     >>> km.set_difference(np.array([1, 2, 2]), np.array([2, 3]))
     array([1, 2])
     """
+    a, b = _sets(a, b)
     return select(a, flags=transform(_found(a, b, comparator), _is_left))
+
+
+def _sets(a: Any, b: Any) -> tuple[Any, Any]:
+    """Return two arrays of one dimension, of which one or the other may be an iterator."""
+    both = computed((a, b), "a")
+    _check_lines(arguments_of(both, ("a", "b")))
+    return both[0], both[1]
 
 
 def _found(a: Any, b: Any, comparator: Any) -> tuple[Any, ...]:
@@ -256,14 +269,18 @@ def is_sorted(
     >>> km.is_sorted(np.array([1, 3, 3])), km.is_sorted(np.array([2, 1]))
     (True, False)
     """
-    (given,) = arguments_of((x,), "x")
-    if len(given.view.shape) != 1:
-        raise ShapeError(f"`x` has shape {given.view.shape}; expected: one dimension")
-    before = comparator if comparator is not None else own_order([given.type], ["x"])
-    if given.view.size < 2:  # noqa: PLR2004 - nothing to compare
+    (x,) = computed((x,), "x")
+    given = arguments_of((x,), "x")
+    _check_lines(given)
+    type_ = element_of(given[0])
+    if comparator is None:
+        comparator = own_order([type_], ["x"])
+    else:
+        comparing(comparator, (type_, type_), rules_of(given))
+    if given[0].view.size < 2:  # noqa: PLR2004 - nothing to compare
         return True
     pair = (x[:-1], x[1:]) if descending else (x[1:], x[:-1])
-    return not bool(transform_reduce(pair, before, WELL_KNOWN["logical_or"]))
+    return not bool(transform_reduce(pair, comparator, WELL_KNOWN["logical_or"]))
 
 
 # ----------------------------------------------------------------------------- checks and kernel
@@ -281,14 +298,9 @@ def _prepare(request: _Request, inputs: tuple[Any, ...], out: Any) -> Bound:
     """Check the arguments of a call, elements and then values, and bind them to a kernel."""
     call = moved(inputs, out, "a")
     count = len(inputs) // 2 - 1
-    given = [
-        replace(x, name=n)
-        for x, n in zip(arguments_of(call.inputs, "a"), _names(count), strict=True)
-    ]
+    given = arguments_of(call.inputs, _names(count))
     backend = backend_of(given, "merge")
-    for x in given:
-        if len(x.view.shape) != 1:
-            raise ShapeError(f"`{x.name}` has shape {x.view.shape}; expected: one dimension")
+    _check_lines(given)
     a, b = given[:2]
     type_ = element_of(a)
     pairs = tuple(zip((a, *given[2 : 2 + count]), (b, *given[2 + count :]), strict=True))
@@ -320,6 +332,12 @@ def _names(count: int) -> list[str]:
     return ["a", "b", *(f"values[{k}]{i}" for k in (0, 1) for i in several)]
 
 
+def _check_lines(given: Sequence[Argument]) -> None:
+    for x in given:
+        if len(x.view.shape) != 1:
+            raise ShapeError(f"`{x.name}` has shape {x.view.shape}; expected: one dimension")
+
+
 def _check_pair(first: Argument, second: Argument, keys: tuple[Argument, Argument]) -> None:
     if first.view.dtype != second.view.dtype:
         raise DTypeError(
@@ -349,9 +367,7 @@ def _bind(
         places = np.empty(rooms[0].array.shape, np.int64)
         results.append(places)
     views = tuple(as_view(raw(x), "a") for x in (*arrays, *results))
-    values = [
-        np.concatenate([array_of(first.view), array_of(second.view)]) for first, second in pairs[1:]
-    ]
+    values = [_joined(first, second) for first, second in pairs[1:]]
     return Bound(
         built=_built(pairs[0][0], less, backend, sourced=places is not None),
         functions=less.functions,
@@ -364,6 +380,13 @@ def _bind(
         flags=0,
         finish=partial(_settled, pairs, rooms, values, places),
     )
+
+
+def _joined(first: Argument, second: Argument) -> np.ndarray[Any, Any]:
+    """Return two arrays behind each other; NumPy would lay structs out anew."""
+    parts = [array_of(first.view), array_of(second.view)]
+    made = np.empty(sum(p.size for p in parts), parts[0].dtype)
+    return np.concatenate(parts, out=made)
 
 
 def _built(a: Argument, less: Less, backend: Backend, *, sourced: bool) -> Built:

@@ -28,9 +28,12 @@ from kernelmill.algorithms.series import run_series
 from kernelmill.algorithms.sort_call import (
     SortRequest,
     check_order,
+    check_values,
     comparing,
     element_of,
     returned,
+    several_values,
+    value_names,
 )
 from kernelmill.algorithms.sort_cuda import has_digits
 from kernelmill.algorithms.sort_host import (
@@ -104,7 +107,7 @@ def segmented_sort(
     >>> km.segmented_sort(np.array([3, 1, 2, 9, 8]), np.array([0, 3, 5]))
     array([1, 2, 3, 8, 9])
     """
-    several = () if values is None else values if type(values) is tuple else (values,)
+    several = () if values is None else several_values(values)
     prepare = partial(_prepare, _Request(comparator, descending))
     if comparator is not None:  # what it captured is read at each call
         made = execute(prepare((x, offsets, *several), out))
@@ -129,15 +132,11 @@ class _Request:
 def _prepare(request: _Request, inputs: tuple[Any, ...], out: Any) -> Bound:
     """Check the arguments of a call, elements, offsets and values, and bind them to a kernel."""
     call = moved(inputs, out, "x")
-    count = len(inputs) - 2
-    named = ["values"] if count == 1 else [f"values[{i}]" for i in range(count)]
-    given = [
-        replace(a, name=n)
-        for a, n in zip(arguments_of(call.inputs, "x"), ["x", "offsets", *named], strict=True)
-    ]
+    names = ["x", "offsets", *value_names(max(0, len(inputs) - 2))]
+    x, offsets, *values = given = arguments_of(call.inputs, names)
     backend = backend_of(given, "segmented_sort")
-    x, offsets, values = given[0], given[1], given[2:]
-    _check_shapes(x, offsets, values)
+    _check_shapes(x, offsets)
+    check_values(x, values)
     type_ = element_of(x)
     compare = None
     if request.comparator is None:
@@ -158,16 +157,10 @@ def _prepare(request: _Request, inputs: tuple[Any, ...], out: Any) -> Bound:
     return replace(bound, result=result)
 
 
-def _check_shapes(x: Argument, offsets: Argument, values: Sequence[Argument]) -> None:
+def _check_shapes(x: Argument, offsets: Argument) -> None:
     for a in (x, offsets):
         if len(a.view.shape) != 1:
             raise ShapeError(f"`{a.name}` has shape {a.view.shape}; expected: one dimension")
-    for a in values:
-        if a.view.shape != x.view.shape:
-            raise ShapeError(
-                f"`{a.name}` has shape {a.view.shape}, `x` has {x.view.shape}; "
-                "there is a value for each element"
-            )
     type_ = offsets.view.dtype
     if not isinstance(type_, DType) or not type_.is_integer:
         raise DTypeError(f"`offsets` has elements of {type_}; expected: integers")
@@ -283,7 +276,7 @@ def _planner(
     array([1., 3., 2.])
     """
     request = _Request(comparator, descending)
-    several = () if values is None else values if type(values) is tuple else (values,)
+    several = () if values is None else several_values(values)
     bound = _prepare(request, (x, offsets, *several), out)
     return Plan(bound, partial(_prepare, request), fixed=None)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from kernelmill.algorithms import iterators
-from kernelmill.algorithms.arguments import arguments_of
+from kernelmill.algorithms.arguments import arguments_of, integer_of
+from kernelmill.algorithms.moves import computed
 from kernelmill.algorithms.transform import transform
 from kernelmill.errors import ShapeError
 
@@ -43,10 +44,11 @@ def shuffle(x: Any, *, seed: int = 0, out: Any = None) -> Any:
     >>> sorted(km.shuffle(np.arange(5), seed=3).tolist())
     [0, 1, 2, 3, 4]
     """
+    (x,) = computed((x,), "x")
     (given,) = arguments_of((x,), "x")
     if len(given.view.shape) != 1:
         raise ShapeError(f"`x` has shape {given.view.shape}; expected: one dimension")
-    order = iterators.shuffle(given.view.size, seed=seed)
+    order = iterators.shuffle(given.view.size, seed=integer_of(seed, "seed"))
     return transform(iterators.permutation(x, order), _same, out=out)
 
 

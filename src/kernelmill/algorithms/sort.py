@@ -13,7 +13,12 @@ import numpy as np
 from kernelmill import events
 from kernelmill.algorithms.plan import Plan, execute
 from kernelmill.algorithms.series import SeriesPlan, again, prepared_once
-from kernelmill.algorithms.sort_call import Algorithm, SortRequest, prepare_sort
+from kernelmill.algorithms.sort_call import (
+    Algorithm,
+    SortRequest,
+    prepare_sort,
+    several_values,
+)
 from kernelmill.algorithms.sort_host import radix_kernel, radix_of_row
 from kernelmill.algorithms.sort_numbers import (
     PARTITIONED,
@@ -22,8 +27,9 @@ from kernelmill.algorithms.sort_numbers import (
     restore_equal,
 )
 from kernelmill.algorithms.transform import transform
+from kernelmill.compiler.op import as_op
 from kernelmill.dtypes import dtype_of
-from kernelmill.errors import ArgumentError
+from kernelmill.errors import ArgumentError, DTypeError
 from kernelmill.runtime.devices import current_backend
 
 if TYPE_CHECKING:
@@ -85,7 +91,7 @@ def sort(
     Raises
     ------
     DTypeError
-        Structs without key and comparator; a comparator that returns no bool.
+        Structs without key and comparator; a comparator that returns no bool, a key of several.
     ShapeError
         `x` has no dimension, or not that axis; `out` has another shape.
     ArgumentError
@@ -107,15 +113,15 @@ def sort(
     array([8, 6, 5, 7])
     """
     options = (comparator, descending, stable, bits, algorithm, axis)
-    if out is None and key is None and type(x) is np.ndarray and options in _PLAIN:
+    if out is None and key is None and bits is None and type(x) is np.ndarray and options in _PLAIN:
         done = _quick_sort(x, descending=descending)
         if done is not None:
             return done
     if key is None:
         return _run("sort", options, (x,), out)
-    _one_order(key, comparator)
-    room = None if out is None else (transform(x, key), out)
-    return _run("sort_by_key", options, (transform(x, key), x), room)[1]
+    found = _keys_of(x, key, comparator)
+    room = None if out is None else (found, out)
+    return _run("sort_by_key", options, (found, x), room)[1]
 
 
 def argsort(
@@ -162,13 +168,12 @@ def argsort(
     array([0, 2, 1])
     """
     options = (comparator, descending, stable, bits, algorithm, axis)
-    if out is None and key is None and type(x) is np.ndarray and options in _PLAIN:
+    if out is None and key is None and bits is None and type(x) is np.ndarray and options in _PLAIN:
         done = _quick_argsort(x, descending=descending, stable=stable)
         if done is not None:
             return done
     if key is not None:
-        _one_order(key, comparator)
-        x = transform(x, key)
+        x = _keys_of(x, key, comparator)
     return _run("argsort", options, (x,), out)
 
 
@@ -192,7 +197,7 @@ def sort_by_key(
     keys
         As the elements of `km.sort`.
     values
-        An array of the shape of the keys, or a tuple of such; elements of at most 64 bytes.
+        An array of the shape of the keys, or a tuple of such; elements of any type.
     key, comparator, descending, stable, bits, algorithm, axis
         As `km.sort`, of keys.
     out
@@ -206,7 +211,7 @@ def sort_by_key(
     Raises
     ------
     DTypeError, ShapeError, ArgumentError, NotImplementedHere
-        As `km.sort`; values of more than 64 bytes or of another shape.
+        As `km.sort`; values of another shape, or none at all.
     OperatorError, DeviceError, CompileError
         As `km.transform`.
 
@@ -217,13 +222,11 @@ def sort_by_key(
     (array([1, 2, 2]), array([20., 10., 30.]))
     """
     options = (comparator, descending, stable, bits, algorithm, axis)
-    if out is None and key is None and options in _PLAIN:
+    if out is None and key is None and bits is None and options in _PLAIN:
         done = _quick_by_key(keys, values, descending=descending)
         if done is not None:
             return done
-    several = values if type(values) is tuple else (values,)
-    if not several:
-        raise ArgumentError("`values` is empty; at least one array is needed")
+    several = several_values(values)
     if out is not None and (type(out) is not tuple or len(out) != 1 + len(several)):
         raise ArgumentError(
             f"`out` takes the keys and {len(several)} arrays of values: a tuple of "
@@ -232,10 +235,9 @@ def sort_by_key(
     if key is None:
         made = _run("sort_by_key", options, (keys, *several), out)
     else:
-        _one_order(key, comparator)
-        first = transform(keys, key)
-        room = None if out is None else (transform(keys, key), *out)
-        made = _run("sort_by_key", options, (first, keys, *several), room)[1:]
+        found = _keys_of(keys, key, comparator)
+        room = None if out is None else (found, *out)
+        made = _run("sort_by_key", options, (found, keys, *several), room)[1:]
     if out is not None:
         return out
     return made[0], made[1:] if type(values) is tuple else made[1]
@@ -244,12 +246,20 @@ def sort_by_key(
 # ----------------------------------------------------------------------------- ways
 
 
-def _one_order(key: Any, comparator: Any) -> None:
-    if key is not None and comparator is not None:
+def _keys_of(x: Any, key: Any, comparator: Any) -> Any:
+    """Return what the order of elements goes by, as an array."""
+    if comparator is not None:
         raise ArgumentError(
             "`key` and `comparator` were both given; one says what the order is",
             hint="call the key in the comparator: lambda a, b: key(a) < key(b)",
         )
+    found = transform(x, as_op(key, name="key"))
+    if type(found) is tuple or getattr(getattr(found, "dtype", None), "names", None):
+        raise DTypeError(
+            "`key` returns several numbers; an order goes by one",
+            hint="pass a comparator, which compares elements",
+        )
+    return found
 
 
 def _run(
@@ -259,8 +269,10 @@ def _run(
     out: Any,
 ) -> Any:
     """Sort as in a call like this before, if there was one; else prepare it."""
-    # What a comparator captured is read at each call; a list has no hash.
-    if options[0] is not None or type(options[3]) is list:
+    comparator, _, _, bits, algorithm, axis = options
+    # What a comparator captured is read at each call; what is of another kind may have no hash.
+    kinds = type(bits), type(algorithm), type(axis)
+    if comparator is not None or kinds not in _HASHED:
         return execute(prepare_sort(SortRequest(name, *options), inputs, out))
     key, done = again((_run, name, *options), inputs, out)
     if done is not None:
@@ -268,6 +280,7 @@ def _run(
     return prepared_once(key, partial(prepare_sort, SortRequest(name, *options)), inputs, out)
 
 
+_HASHED: Final = ((type(None), str, int), (tuple, str, int))
 # Options of which small arrays of NumPy take a short way.
 _PLAIN: Final = tuple(
     (None, descending, stable, None, "auto", -1)
@@ -418,9 +431,8 @@ def _by_key_planner(
     out: Any = None,
 ) -> Plan:
     """Prepare a sort_by_key for arrays like these; called with the keys, then the values."""
-    several = values if type(values) is tuple else (values,)
     request = SortRequest("sort_by_key", comparator, descending, stable, bits, algorithm, axis)
-    return _plan(request, (keys, *several), out)
+    return _plan(request, (keys, *several_values(values)), out)
 
 
 sort.plan = _planner("sort")  # type: ignore[attr-defined]  # `km.sort.plan` is the public name

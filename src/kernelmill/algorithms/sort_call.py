@@ -5,12 +5,17 @@ The public functions are in `sort.py`, what the processor does in `sort_host.py`
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from kernelmill.algorithms.arguments import arguments_of, backend_of, moved_outputs, rules_of
+from kernelmill.algorithms.arguments import (
+    arguments_of,
+    backend_of,
+    integer_of,
+    moved_outputs,
+    rules_of,
+)
 from kernelmill.algorithms.merges_sort import bind_merge_sort
 from kernelmill.algorithms.moves import moved
 from kernelmill.algorithms.orders import check_comparator
@@ -33,15 +38,16 @@ __all__ = [
     "SortRequest",
     "axis_of",
     "check_order",
+    "check_values",
     "comparing",
     "element_of",
-    "name_types",
     "prepare_sort",
     "returned",
+    "several_values",
+    "value_names",
 ]
 
 Algorithm: TypeAlias = Literal["auto", "radix", "merge"]
-_LARGEST_VALUE: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +79,7 @@ def element_of(given: Argument) -> DType | StructType:
 
 def axis_of(shape: tuple[int, ...], axis: int, name: str) -> int:
     """Return an axis from 0 on; raises ShapeError where there is none."""
-    rank, found = len(shape), operator.index(axis)
+    rank, found = len(shape), integer_of(axis, "axis")
     if not rank:
         raise ShapeError(f"`{name}` has no dimension; expected: at least one")
     if not -rank <= found < rank:
@@ -114,7 +120,9 @@ def _check_options(request: SortRequest, type_: DType | StructType) -> None:
         return
     if request.comparator is not None or request.algorithm == "merge":
         raise ArgumentError("`bits` are those of a radix sort, which takes no comparator")
-    low, high = (operator.index(b) for b in request.bits)
+    if type(request.bits) not in (tuple, list) or len(request.bits) != 2:  # noqa: PLR2004 - a pair
+        raise ArgumentError(f"`bits` is {request.bits!r}; expected: a pair, first and behind last")
+    low, high = (integer_of(b, f"bits[{i}]") for i, b in enumerate(request.bits))
     width = 8 * type_.itemsize
     if not 0 <= low <= high <= width:
         raise ArgumentError(
@@ -122,25 +130,26 @@ def _check_options(request: SortRequest, type_: DType | StructType) -> None:
         )
 
 
-def name_types(name: str, count: int) -> list[str]:
-    """Return how errors call values that come beside keys."""
-    if name != "sort_by_key":
-        return ["x"]
-    return ["keys", *(["values"] if count == 1 else [f"values[{i}]" for i in range(count)])]
+def value_names(count: int) -> list[str]:
+    """Return how errors call values that come beside what is sorted."""
+    return ["values"] if count == 1 else [f"values[{i}]" for i in range(count)]
 
 
-def _check_values(keys: Argument, values: Sequence[Argument]) -> None:
+def several_values(values: Any) -> tuple[Any, ...]:
+    """Return values as a tuple of arrays; raises ArgumentError where there are none."""
+    several = values if type(values) is tuple else (values,)
+    if not several:
+        raise ArgumentError("`values` is empty; at least one array is needed")
+    return several
+
+
+def check_values(keys: Argument, values: Sequence[Argument]) -> None:
+    """Raise ShapeError where there is not a value for each element."""
     for a in values:
         if a.view.shape != keys.view.shape:
             raise ShapeError(
-                f"`{a.name}` has shape {a.view.shape}, `keys` has {keys.view.shape}; "
-                "there is a value for each key"
-            )
-        if element_of(a).itemsize > _LARGEST_VALUE:
-            raise DTypeError(
-                f"`{a.name}` has elements of {element_of(a).itemsize} bytes; the limit is "
-                f"{_LARGEST_VALUE}",
-                hint="sort places with `km.argsort`, and take the values by them",
+                f"`{a.name}` has shape {a.view.shape}, `{keys.name}` has {keys.view.shape}; "
+                f"there is a value for each {'key' if keys.name == 'keys' else 'element'}"
             )
 
 
@@ -150,17 +159,15 @@ def _check_values(keys: Argument, values: Sequence[Argument]) -> None:
 def prepare_sort(request: SortRequest, inputs: tuple[Any, ...], out: Any) -> Bound:
     """Check the arguments of a call, what is sorted and then values, and bind them."""
     call = moved(inputs, out, request.first)
-    names = name_types(request.name, len(inputs) - 1)
-    given = [
-        replace(a, name=n)
-        for a, n in zip(arguments_of(call.inputs, request.first), names, strict=True)
-    ]
-    keys, values = given[0], given[1:]
+    names = [request.first]
+    if request.name == "sort_by_key":
+        names += value_names(max(1, len(inputs) - 1))
+    keys, *values = given = arguments_of(call.inputs, names)
     backend = backend_of(given, "sort")
     axis = axis_of(keys.view.shape, request.axis, keys.name)
     type_ = element_of(keys)
     _check_options(request, type_)
-    _check_values(keys, values)
+    check_values(keys, values)
     compare = None
     if request.comparator is not None:
         compare = comparing(request.comparator, (type_, type_), rules_of(given))

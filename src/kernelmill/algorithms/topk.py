@@ -6,16 +6,20 @@ asked for, all are sorted.
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from kernelmill.algorithms.arguments import arguments_of, backend_of, moved_outputs
+from kernelmill.algorithms.arguments import (
+    arguments_of,
+    backend_of,
+    integer_of,
+    moved_outputs,
+)
 from kernelmill.algorithms.costs import Cost
-from kernelmill.algorithms.moves import moved
+from kernelmill.algorithms.moves import computed, moved
 from kernelmill.algorithms.plan import Bound, Plan, Scope, build
 from kernelmill.algorithms.series import SeriesPlan, run_series
 from kernelmill.algorithms.sort import argsort, sort
@@ -99,7 +103,7 @@ def topk(
     (array([1.]), array([2]))
     """
     del sorted
-    return _run(_Request("topk", operator.index(k), largest, axis), x, out)
+    return _run(_Request("topk", integer_of(k, "k"), largest, axis), x, out)
 
 
 def batched_topk(
@@ -137,10 +141,7 @@ def batched_topk(
     ([[9], [8]], [[1], [2]])
     """
     del sorted
-    shape = tuple(getattr(x, "shape", ()))
-    if len(shape) < 2:  # noqa: PLR2004 - rows of a batch
-        raise ShapeError(f"`x` has shape {shape}; expected: rows, two dimensions or more")
-    return _run(_Request("batched_topk", operator.index(k), largest, -1), x, out)
+    return _run(_Request("batched_topk", integer_of(k, "k"), largest, -1), x, out)
 
 
 def nth_element(
@@ -182,14 +183,16 @@ def nth_element(
     >>> float(km.nth_element(np.array([3.0, 9.0, 1.0, 7.0]), 1)[1])
     3.0
     """
-    (given,) = arguments_of((x,), "x") if comparator is None else (None,)
-    shape = tuple(getattr(x, "shape", ()))
+    (x,) = computed((x,), "x")
+    (given,) = arguments_of((x,), "x")
+    shape = given.view.shape
     if len(shape) != 1:
         raise ShapeError(f"`x` has shape {shape}; expected: one dimension")
-    place = operator.index(n)
+    place = integer_of(n, "n")
     if not -shape[0] <= place < shape[0]:
         raise ArgumentError(f"`n` is {place}; `x` has {shape[0]} elements")
-    if given is None or given.view.dtype.name not in PARTITIONED or not _on_host(given):
+    partitions = comparator is None and given.view.dtype.name in PARTITIONED and _on_host(given)
+    if not partitions:
         return sort(x, comparator=comparator, descending=descending, out=out)
     (output,), result = moved_outputs(out, (element_of(given),), shape, [given])
     place %= shape[0]
@@ -224,8 +227,10 @@ def _run(request: _Request, x: Any, out: Any) -> Any:
 def _prepare(request: _Request, inputs: tuple[Any, ...], out: Any) -> Bound:
     """Check the arguments of a call and bind them to a kernel."""
     call = moved(inputs, out, "x")
-    (x,) = arguments_of(call.inputs, "x")
+    (x,) = arguments_of(call.inputs, ["x"])
     backend = backend_of([x], "sort")
+    if request.name == "batched_topk" and len(x.view.shape) < 2:  # noqa: PLR2004 - rows of a batch
+        raise ShapeError(f"`x` has shape {x.view.shape}; expected: rows, two dimensions or more")
     axis = axis_of(x.view.shape, request.axis, "x")
     type_ = element_of(x)
     check_order(type_, "x")
@@ -341,7 +346,7 @@ def _planner(
     (array([9.]), array([1]))
     """
     del sorted
-    request = _Request("topk", operator.index(k), largest, axis)
+    request = _Request("topk", integer_of(k, "k"), largest, axis)
     prepare = partial(_prepare, request)
     return SeriesPlan(prepare((x,), out), prepare, (x,))
 
