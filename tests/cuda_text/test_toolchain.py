@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import os
+import subprocess
 import sys
+from dataclasses import asdict, replace
 from importlib.metadata import version
 
 import pytest
@@ -11,7 +15,7 @@ from kernelmill import events
 from kernelmill.cache import default_cache
 from kernelmill.config import override
 from kernelmill.errors import ArgumentError, CompileError, MissingExtraError, ToolchainError
-from kernelmill.toolchain import nvidia, nvjitlink, nvrtc
+from kernelmill.toolchain import nvidia, nvjitlink, nvrtc, nvrtc_memo
 from kernelmill.toolchain.includes import included
 from kernelmill.toolchain.nvjitlink import link_cuda
 from kernelmill.toolchain.nvrtc import CudaImage, CudaOptions, compile_cuda
@@ -257,14 +261,59 @@ def test_what_is_no_image_is_refused_by_the_linker():
         link_cuda([CudaImage(b"nonsense", "sm_90", "cubin", name="x")], cache=False)
 
 
+_FROM_CACHE = """
+import functools
+import os
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from kernelmill.toolchain.nvrtc import compile_cuda
+
+image = compile_cuda('extern "C" __global__ void remembered() {}')
+print(image.cached, image.producer, "cuda.bindings.nvrtc" in sys.modules)
+"""
+
+
+def test_what_is_in_the_cache_loads_no_compiler(tmp_path):
+    environment = {**os.environ, "KERNELMILL_CACHE_DIR": str(tmp_path / "cache")}
+    version = nvrtc.nvrtc_version()
+    for wanted in (f"False {version} True", f"True {version} False"):
+        found = subprocess.run(
+            [sys.executable, "-c", _FROM_CACHE],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert found.stdout.strip() == wanted
+
+
+def test_a_memo_of_another_library_is_not_believed(monkeypatch):
+    known = nvrtc._asked()
+    other = replace(known, stamps=(("libnvrtc.so.13", 1, 1),))
+    assert nvrtc_memo._read({**asdict(known)}, known.stamps) == known
+    assert nvrtc_memo._read({**asdict(other)}, known.stamps) is None
+    assert nvrtc_memo._read({"version": 13}, known.stamps) is None
+    remembered = functools.cache(lambda _: other)
+    monkeypatch.setattr(nvrtc, "_remembered", remembered)
+    text = 'extern "C" __global__ void of_another_library() {}'
+    first = compile_cuda(text)
+    monkeypatch.setattr(nvrtc, "_remembered", lambda _: None)
+    assert first.data == compile_cuda(text).data
+    assert compile_cuda(text).cached
+
+
 def test_an_old_compiler_is_refused(monkeypatch):
     monkeypatch.setattr(nvrtc, "nvrtc_version", lambda: (12, 6))
+    monkeypatch.setattr(nvrtc, "_remembered", lambda _: None)
     with pytest.raises(ToolchainError, match=r"NVRTC 12\.6 was found in .*; needed is 12\.8"):
         compile_cuda(KERNEL)
 
 
 @pytest.fixture
-def forget_libraries():
+def forget_libraries(monkeypatch):
+    monkeypatch.setattr(nvrtc, "_remembered", lambda _: None)
+
     def clear() -> None:
         for function in (
             nvidia.load_library,

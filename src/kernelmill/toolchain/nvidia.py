@@ -36,6 +36,7 @@ __all__ = [
     "bindings",
     "choices",
     "load_library",
+    "state_of",
     "toolkit_headers",
 ]
 
@@ -128,12 +129,16 @@ def load_library(name: str) -> NvidiaLibrary:
     except pathfinder.DynamicLibNotFoundError as error:
         first = str(error).strip().partition("\n")[0]
         _missing(f"the library {name} was not found (wheel {_WHEELS[name]})", first)
-    path = Path(loaded.abs_path)
-    # NVRTC keeps its built-in headers in a second file beside the first.
-    stamps = [stamp(str(file)) for file in (path, *_built_in(path, name))]
-    known = tuple((Path(s[0]).name, s[1], s[2]) for s in stamps if s is not None)
+    path = str(loaded.abs_path)
     via = chosen.found_via if chosen is not None else str(loaded.found_via)
-    return NvidiaLibrary(name, str(path), via, known)
+    return NvidiaLibrary(name, path, via, state_of(path, name))
+
+
+def state_of(path: str, name: str) -> tuple[tuple[str, int, int], ...]:
+    """Return size and mtime of the files of a library: built-in headers lie in a second one."""
+    library = Path(path)
+    stamps = [stamp(str(file)) for file in (library, *_built_in(library, name))]
+    return tuple((Path(s[0]).name, s[1], s[2]) for s in stamps if s is not None)
 
 
 def _loaded_first(name: str) -> Place | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache as once
 from pathlib import Path
 from types import MappingProxyType
@@ -19,20 +19,23 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from kernelmill import events
 from kernelmill.cache import Bundle, EntryPoint, Image, default_cache, digest
+from kernelmill.config import get_config
 from kernelmill.errors import ArgumentError, CompileError, ToolchainError
 from kernelmill.toolchain.diagnostics import bound_log
 from kernelmill.toolchain.includes import Included, included
 from kernelmill.toolchain.nvidia import bindings, load_library, toolkit_headers
+from kernelmill.toolchain.nvrtc_memo import Compiler, keep, recalled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from kernelmill.toolchain.nvidia import NvidiaLibrary
 
 __all__ = [
     "CudaImage",
     "CudaOptions",
     "Output",
     "compile_cuda",
-    "nvrtc_identity",
     "nvrtc_version",
     "supported_architectures",
 ]
@@ -196,14 +199,22 @@ def compile_cuda(
     b'\x7fELF'
     """
     chosen = options or CudaOptions()
-    version = _usable()
-    _check(arch, output)
+    compiler = _known()
+    _check(compiler, arch, output)
     directories = [Path(d) for d in chosen.include_dirs]
     reached = included(source, headers, directories)
-    request = _Request(source, arch, output, chosen, reached, name, tuple(expressions), version)
+    request = _Request(source, arch, output, chosen, reached, name, tuple(expressions), compiler)
     if not cache or reached.computed:
         return _compile(request, headers)
-    return _through_cache(request, headers)
+    try:
+        return _through_cache(request, headers)
+    except _OtherLoadedError:
+        _remembered.cache_clear()
+        return _through_cache(replace(request, compiler=_asked()), headers)
+
+
+class _OtherLoadedError(Exception):
+    """The library that was loaded is another one than what was known told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +228,7 @@ class _Request:
     reached: Included
     name: str
     expressions: tuple[str, ...]
-    version: tuple[int, int]
+    compiler: Compiler
 
     def key(self) -> str:
         toolkit = toolkit_headers() if self.reached.outside else None
@@ -233,7 +244,7 @@ class _Request:
             toolkit=None if toolkit is None else toolkit.identity,
             name=self.name,
             expressions=self.expressions,
-            compiler=nvrtc_identity(),
+            compiler=("nvrtc", *self.compiler.version, self.compiler.stamps),
         )
 
     def command(self) -> list[str]:
@@ -250,6 +261,8 @@ def _through_cache(request: _Request, headers: Mapping[str, str]) -> CudaImage:
     made: list[CudaImage] = []
 
     def build(_: Path) -> Bundle:
+        if _asked() != request.compiler:
+            raise _OtherLoadedError
         image = _compile(request, headers)
         made.append(image)
         entries = [EntryPoint(e, {"symbol": s}) for e, s in image.symbols.items()]
@@ -273,7 +286,7 @@ def _through_cache(request: _Request, headers: Mapping[str, str]) -> CudaImage:
         request.arch,
         request.output,
         name=request.name,
-        producer=request.version,
+        producer=request.compiler.version,
         symbols={entry.name: str(entry.attributes["symbol"]) for entry in bundle.entries},
         cached=True,
     )
@@ -296,12 +309,6 @@ def nvrtc_version() -> tuple[int, int]:
     return int(major), int(minor)
 
 
-def nvrtc_identity() -> tuple[object, ...]:
-    """Return what a cache key must hold of the compiler: version and state of its files."""
-    library = load_library("nvrtc")
-    return ("nvrtc", *nvrtc_version(), library.stamps)
-
-
 @once
 def supported_architectures() -> tuple[str, ...]:
     """Return the architectures that this NVRTC makes code for, from sm_75 on.
@@ -317,21 +324,42 @@ def supported_architectures() -> tuple[str, ...]:
     return tuple(f"sm_{n}" for n in sorted(numbers) if n >= OLDEST_CHIP)
 
 
-def _usable() -> tuple[int, int]:
-    version = nvrtc_version()
+@once
+def _remembered(directory: Path) -> Compiler | None:
+    return recalled(directory)
+
+
+def _known() -> Compiler:
+    """Return what NVRTC is, without loading it where that is remembered."""
+    return _remembered(_memos()) or _asked()
+
+
+def _memos() -> Path:
+    return get_config().cache_dir / "toolchain"
+
+
+def _asked() -> Compiler:
+    """Load NVRTC and ask it; raises ToolchainError where it is too old."""
+    library, version = load_library("nvrtc"), nvrtc_version()
     if version < OLDEST:
         raise ToolchainError(
-            f"NVRTC {version[0]}.{version[1]} was found in {load_library('nvrtc').path}; "
+            f"NVRTC {version[0]}.{version[1]} was found in {library.path}; "
             f"needed is {OLDEST[0]}.{OLDEST[1]} or later",
             hint="pip install --upgrade 'kernelmill[cuda12]', or 'kernelmill[cuda13]'",
         )
-    return version
+    return _kept(library, Compiler(version, library.stamps, supported_architectures()), _memos())
 
 
-def _check(arch: str, output: str) -> None:
+@once
+def _kept(library: NvidiaLibrary, found: Compiler, directory: Path) -> Compiler:
+    keep(directory, library, found)
+    return found
+
+
+def _check(compiler: Compiler, arch: str, output: str) -> None:
     if output not in OUTPUTS:
         raise ArgumentError(f"output {output!r} does not exist; outputs: {', '.join(OUTPUTS)}")
-    known = supported_architectures()
+    known = compiler.architectures
     match = _ARCH.fullmatch(arch)
     virtual = match is not None and match["kind"] == "compute" and output != "cubin"
     if (
@@ -339,7 +367,7 @@ def _check(arch: str, output: str) -> None:
         or f"sm_{match['number']}" not in known
         or not (virtual or match["kind"] == "sm")
     ):
-        version = ".".join(map(str, nvrtc_version()))
+        version = ".".join(map(str, compiler.version))
         raise ArgumentError(
             f"NVRTC {version} makes no {output} for {arch!r}; it knows {', '.join(known)}",
             hint="older chips are not served; newer ones need a newer kernelmill[cuda13]",
@@ -350,6 +378,7 @@ def _check(arch: str, output: str) -> None:
 
 
 def _compile(request: _Request, headers: Mapping[str, str]) -> CudaImage:
+    load_library("nvrtc")
     nvrtc = bindings("nvrtc")
     prelude = request.options.prelude()
     text = f'{prelude}#line 1 "{request.name}"\n{request.source}' if prelude else request.source
@@ -384,7 +413,7 @@ def _compile(request: _Request, headers: Mapping[str, str]) -> CudaImage:
             bound_log(log.strip()),
             seconds,
             request.name,
-            request.version,
+            request.compiler.version,
             {e: _lowered(nvrtc, program, e) for e in request.expressions},
         )
     finally:
@@ -427,7 +456,7 @@ def _lowered(nvrtc: Any, program: Any, expression: str) -> str:  # Any: as above
 
 
 def _refuse(request: _Request, status: Any, log: str) -> None:  # Any: a member of an enumeration
-    version = f"NVRTC {request.version[0]}.{request.version[1]}"
+    version = "NVRTC " + ".".join(map(str, request.compiler.version))
     first = _ERROR.search(log)
     if first is not None:
         found = f"{first['file']} line {first['line']}: {first['message'].strip()}"
