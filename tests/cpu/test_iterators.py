@@ -345,6 +345,8 @@ def test_elements_are_part_of_one_operator() -> None:
          "`x` has shape (2, 2); expected: one dimension"),
         (lambda: km.adjacent_difference(it.counting()), "`x` has no end"),
         (lambda: km.adjacent_difference(X, out=np.zeros(3)), "`out` has 3 elements, `x` has 1000"),
+        (lambda: km.adjacent_difference(X[:1], out=np.zeros((1, 1), X.dtype)),
+         "`out` has shape (1, 1); expected: one dimension"),
         (lambda: km.adjacent_difference(X, lambda a, b: (a, b)),
          "the operator returns (float32, float32); adjacent_difference stores one value"),
     ],

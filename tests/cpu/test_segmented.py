@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from typing import Any
 
 import numpy as np
@@ -133,6 +134,9 @@ def test_segments_of_one_length_are_rows() -> None:
     assert np.array_equal(
         km.segmented_scan(x, segment_size=20), np.cumsum(x.reshape(3, 20), 1).ravel()
     )
+    buffer = bytearray(b"abcd")
+    assert km.segmented_reduce(buffer, segment_size=2).tolist() == [195, 199]
+    assert km.segmented_scan(memoryview(buffer), segment_size=2).tolist() == [97, 195, 99, 199]
 
 
 def test_elements_may_lie_apart() -> None:
@@ -216,6 +220,8 @@ FAULTS: list[tuple[Any, type[Exception], str]] = [
     (lambda: km.segmented_reduce(X, np.array([0, 1, 1]), last_of), km.ArgumentError, "segment 1 is empty, and last_of has no identity"),
     (lambda: km.segmented_reduce(X), km.ArgumentError, "`offsets` is missing"),
     (lambda: km.segmented_reduce(X, np.array([0, 5]), segment_size=1), km.ArgumentError, "`offsets` and `segment_size` were both given; one says what segments are"),
+    (lambda: km.segmented_reduce([1, 2], segment_size=2), km.ArgumentError, "argument 'x' is a list; accepted: a NumPy array, a buffer, a CPU torch tensor or an object with __dlpack__"),
+    (lambda: km.segmented_scan(3, segment_size=2), km.ShapeError, "`x` has shape (); expected: one dimension"),
     (lambda: km.segmented_reduce(X, segment_size=2), km.ShapeError, "`segment_size` is 2, `x` has 5 elements: not a multiple"),
     (lambda: km.segmented_scan(X, np.array([1, 5])), km.ArgumentError, "`offsets` go from 1 to 5; a scan has segments from 0 to 5, the length of `x`"),
     (lambda: km.segmented_scan(X, np.array([0, 5]), last_of, exclusive=True), km.ArgumentError, "last_of has no identity for the first element of a segment"),
@@ -266,3 +272,88 @@ def test_plans_look_at_the_offsets_of_each_call(count: int) -> None:
         plan(x, wrong)
     with pytest.raises(km.ArgumentError, match="this plan was prepared for"):
         plan(x.astype("f4"), offsets)
+
+
+@pytest.mark.not_on("cuda")
+def test_a_plan_looks_at_the_offsets_of_each_call() -> None:
+    x, offsets = np.arange(8.0), np.array([0, 3, 8])
+    plan = km.segmented_reduce.plan(x, offsets)
+    for _ in range(3):
+        assert plan(x, offsets).tolist() == [3, 25]
+    offsets[1] = 5
+    assert plan(x, offsets).tolist() == [10, 18]
+    with pytest.raises(km.ArgumentError, match=re.escape("`offsets[2]` is 8; the limits are 0 and 7")):
+        plan(x[:7], offsets)
+    assert plan(x, offsets).tolist() == [10, 18]
+    offsets[1] = 9
+    with pytest.raises(km.ArgumentError, match=re.escape("`offsets[1]` is 9; the limits are 0 and 8")):
+        plan(x, offsets)
+    halves = np.array([0, 0, 3, 0, 8, 0], np.int32)  # the bytes of [0, 3, 8] in int64
+    with pytest.raises(km.ArgumentError, match="must not decrease"):
+        plan(x, halves)
+
+
+# ----------------------------------------------------------------------------- offsets as iterators
+
+it = km.iterators
+
+
+def evenly(size: int, length: int, start: int = 0) -> Any:
+    """Offsets `start`, `start + length`, … of so many elements; a count that needs no memory."""
+    return it.strided(it.counting(start, length), 1, count=size // length + 1)
+
+
+@pytest.mark.not_on("cuda", "emulator")
+@pytest.mark.parametrize("length", [1, 7, 40, 20_000, 280_000])
+def test_offsets_may_be_counted(length: int) -> None:
+    size = 280_000 if length > 40 else 840
+    x = np.random.default_rng(length).integers(0, 9, size).astype(np.float32)
+    rows = x.reshape(-1, length)
+    offsets = evenly(size, length)
+    same(km.segmented_reduce(x, offsets), rows.sum(1))
+    same(km.segmented_reduce(x[::-1], offsets, last_of), rows[::-1, 0].copy())
+    same(km.segmented_scan(x, offsets, km.maximum), np.maximum.accumulate(rows, 1).ravel())
+    begins = it.strided(it.counting(0, length), 1, count=len(rows))
+    ends = it.transform(begins, lambda begin: begin + 1)
+    same(km.segmented_reduce(x, (begins, ends)), rows[:, 0].copy())
+    out = np.empty(len(rows), np.float32)
+    places = it.strided(np.repeat(np.arange(0, size + 1, length), 2), 2)
+    km.segmented_reduce(it.transform(x, lambda v: v + 1), places, out=it.reverse(out))
+    same(out[::-1].copy(), rows.sum(1) + np.float32(length))
+    plan = km.segmented_reduce.plan(x, offsets)
+    same(plan(x, offsets), rows.sum(1))
+    both = km.segmented_reduce(it.reverse(x), segment_size=length, out=it.reverse(out))
+    assert both.parts[0] is out
+    same(out, rows.sum(1))
+
+
+BAD = {
+    "beyond": (evenly(12, 4), "`offsets[3]` is 12; the limits are 0 and 10, the length of `x`"),
+    "below": (evenly(10, 5, -1), "`offsets[0]` is -1; the limits are 0 and 10, the length of `x`"),
+    "down": (evenly(2, 1, 8), None),
+    "endless": (it.counting(), "`offsets` has no end"),
+    "floats": (it.strided(it.counting(0.0, 2.0), 1, count=3), "`offsets` has elements of float64; expected: integers"),
+    "empty": (it.strided(it.constant(0), 1, count=0), "`offsets` is empty; expected: one more than there are segments"),
+    "same": (it.strided(it.constant(3), 1, count=3), "segment 0 is empty, and last_of has no identity"),
+}  # fmt: skip
+
+
+@pytest.mark.not_on("cuda", "emulator")
+@pytest.mark.parametrize("case", BAD)
+def test_wrong_offsets_that_are_counted_are_named(case: str) -> None:
+    offsets, text = BAD[case]
+    x = np.arange(10.0)
+    if text is None:
+        assert km.segmented_reduce(x, offsets, last_of).tolist() == [8, 9]
+        backwards, text = it.reverse(offsets), "`offsets` must not decrease: offsets[0] is 10, offsets[1] is 9"
+        offsets = backwards
+    with pytest.raises(km.KernelmillError) as caught:
+        km.segmented_reduce(x, offsets, last_of)
+    assert caught.value.message == text
+
+
+@pytest.mark.not_on("cuda")
+def test_a_scan_with_counted_offsets_goes_over_all_elements() -> None:
+    x = np.arange(10.0)
+    with pytest.raises(km.ArgumentError, match="`offsets` go from 2 to 10; a scan has segments"):
+        km.segmented_scan(x, evenly(8, 4, 2))

@@ -191,6 +191,23 @@ def test_plans():
     assert plan(x)[1].tolist() == [9001]
 
 
+def test_a_plan_gives_next_results_the_room_of_the_last_ones_until_they_need_more():
+    n = 1 << 19
+    few, more, all_ = (np.repeat(np.arange(n // m), m) for m in (8, 7, 1))
+    plan = km.run_length_encode.plan(few)
+    for x, lengths in ((few, 8), (few, 8), (more[:n], 7), (all_, 1), (few, 8), (all_, 1)):
+        x = np.resize(x, n)
+        values, found = plan(x)
+        same(values, x[heads(x)])
+        same(np.repeat(values, found), x)
+        assert (found[:-1] == lengths).all()
+    kept = km.unique.plan(few)
+    first = [kept(few) for _ in range(3)]  # each of them has memory of its own
+    first[1][:] = 0
+    same(first[0], first[2])
+    same(kept(all_), all_)
+
+
 @pytest.mark.not_on("cuda")
 @pytest.mark.parametrize(
     ("call", "error", "text"),

@@ -71,6 +71,11 @@ class Fold:
         """Whether the operator must see the elements in order."""
         return not self.op.commutative
 
+    @property
+    def lacks_identity(self) -> bool:
+        """Whether nothing stands for the result of no elements."""
+        return self.init is None and self.op.identity_for(self.accumulator) is None
+
     def finish(self, out: Element) -> Program:
         """Return the program from the accumulator to what is stored: `init`, then conversion.
 

@@ -208,7 +208,9 @@ def _prepare(operator: Op, inputs: tuple[Any, ...], out: Any) -> Bound:
     named = named_parts("x", call.inputs)
     part = named[0][1]
     ground = Ground.of(named, 0)
-    length = _length(part, ground)
+    length = _length("x", part, ground)
+    if length is None:
+        raise ShapeError("`x` has no end", hint="take part of it: `km.iterators.strided`")
     known = list(ground.arguments.values())
     with promotion(rules_of(known) if known else "numpy"):
         stored = _element(_result(operator, part, ground))
@@ -270,18 +272,17 @@ def _as_it_is(value: Any) -> Any:
 _AS_IT_IS: Final = as_op(_as_it_is)
 
 
-def _length(part: Any, ground: Ground) -> int:
-    if not iterators.is_iterator(part):
-        shape = ground.arguments[id(part)].view.shape
-        if len(shape) != 1:
-            raise ShapeError(
-                f"`x` has shape {shape}; expected: one dimension", hint="pass `x.reshape(-1)`"
-            )
-        return shape[0]
-    found = iterators.length_of(part)
-    if found is None:
-        raise ShapeError("`x` has no end", hint="take part of it: `km.iterators.strided`")
-    return found
+def _length(name: str, part: Any, ground: Ground) -> int | None:
+    """Return how many elements there are; None where there is no end."""
+    if iterators.is_iterator(part):
+        return iterators.length_of(part)
+    shape = ground.arguments[id(part)].view.shape
+    if len(shape) != 1:
+        raise ShapeError(
+            f"`{name}` has shape {shape}; expected: one dimension",
+            hint=f"pass `{name}.reshape(-1)`",
+        )
+    return shape[0]
 
 
 def _result(operator: Op, part: Any, ground: Ground) -> Type:
@@ -309,11 +310,7 @@ def _outputs(
         given = list(ground.arguments.values()) or [ground.index()]
         ground.arguments |= out_ground(named, given, length).arguments
         made = named[0][1]
-        own = (
-            iterators.length_of(made)
-            if iterators.is_iterator(made)
-            else ground.arguments[id(made)].view.shape[0]
-        )
+        own = _length("out", made, ground)
         if own is not None and own != length:
             raise ShapeError(f"`out` has {own} elements, `x` has {length}")
         return made, call.out

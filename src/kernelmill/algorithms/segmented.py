@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from kernelmill import events
+from kernelmill.algorithms.arguments import argument
 from kernelmill.algorithms.determinism import check_determinism
 from kernelmill.algorithms.feed_nodes import ended
-from kernelmill.algorithms.iterators import is_iterator, length_of
+from kernelmill.algorithms.iterators import counting, is_iterator, length_of, strided
 from kernelmill.algorithms.iterators import zip as zipped
 from kernelmill.algorithms.plan import Bound, Plan, execute, key_of, lately, remember
 from kernelmill.algorithms.reduce import reduce, transform_reduce
 from kernelmill.algorithms.reductions import Options, prepare_rows, request_of
 from kernelmill.algorithms.scan import exclusive_scan, inclusive_scan
-from kernelmill.algorithms.segments import SegmentRequest, prepare_segments
+from kernelmill.algorithms.segments import SegmentRequest, prepare_segments, reads_offsets
 from kernelmill.compiler.op import WELL_KNOWN, Op, as_op, root_of
 from kernelmill.errors import ArgumentError, ShapeError
 from kernelmill.runtime.devices import Device
@@ -193,8 +194,9 @@ def _one(op: Any) -> Op:
 
 def _rows(x: Any, offsets: Any, segment_size: int) -> Any:
     """Return an array with a row for each segment."""
-    size = _size_of(x, offsets, segment_size)
-    return x.reshape(x.shape[0] // size, size)
+    size, length = _size_of(x, offsets, segment_size), _length_of(x)
+    array = x if hasattr(x, "reshape") else np.asarray(x)  # a buffer
+    return array.reshape(length // size, size)
 
 
 def _size_of(x: Any, offsets: Any, segment_size: int) -> int:
@@ -215,16 +217,18 @@ def _size_of(x: Any, offsets: Any, segment_size: int) -> int:
 def _length_of(x: Any) -> int:
     if is_iterator(x):
         return ended("x", length_of(x))
-    shape = tuple(x.shape)
+    shape = tuple(x.shape) if hasattr(x, "shape") else argument(x, "x", on_cuda=False).view.shape
     if len(shape) != 1:
         raise ShapeError(f"`x` has shape {shape}; expected: one dimension")
     return int(shape[0])
 
 
-def _even_offsets(x: Any, offsets: Any, segment_size: int) -> np.ndarray[Any, Any]:
-    """Return the offsets of segments of one length."""
-    size = _size_of(x, offsets, segment_size)
-    return np.arange(0, _length_of(x) + 1, size)
+def _even_offsets(x: Any, offsets: Any, segment_size: int) -> Any:
+    """Return the offsets of segments of one length: an iterator where the kernel computes them."""
+    size, length = _size_of(x, offsets, segment_size), _length_of(x)
+    if reads_offsets((x,)):
+        return strided(counting(0, size), 1, count=length // size + 1)
+    return np.arange(0, length + 1, size)
 
 
 def _inputs(x: Any, offsets: Any) -> tuple[Any, ...]:
@@ -274,6 +278,8 @@ def _quick_key(
 _MANY: Final = 1 << 16
 # Offsets that Python compares sooner than NumPy.
 _FEW: Final = 16
+# Bytes of offsets that a plan compares with those of the call before.
+_KNOWN: Final = 4096
 
 
 def _need_no_look(request: SegmentRequest, arrays: tuple[Any, ...]) -> bool:
@@ -315,24 +321,40 @@ _CALL: Final = Plan.__call__
 
 
 class _LookingPlan(Plan):
-    """A plan on the host, which looks at the offsets of each call before it takes the short way."""
+    """A plan on the host, which looks at the offsets of each call before it takes the short way.
 
-    __slots__ = ("_request",)
+    A few offsets that were right are known again: for elements of that number, `_right` are theirs.
+    """
+
+    __slots__ = ("_request", "_right")
 
     def __init__(self, request: SegmentRequest, bound: Bound) -> None:
         super().__init__(bound, partial(prepare_segments, request), fixed=True)
         self._request = request
+        self._right: tuple[object, ...] | None = None
 
     def __call__(self, *inputs: Any, out: Any = None) -> Any:
-        if len(inputs) == 2 and _need_no_look(self._request, inputs):  # noqa: PLR2004
+        if len(inputs) == 2 and self._are_right(*inputs):  # noqa: PLR2004 - elements and offsets
             return _CALL(self, *inputs) if out is None else _CALL(self, *inputs, out=out)
         return self._general(inputs, out)
+
+    def _are_right(self, x: Any, offsets: Any) -> bool:
+        if type(x) is not np.ndarray or type(offsets) is not np.ndarray:
+            return False
+        if offsets.nbytes > _KNOWN:
+            return _need_no_look(self._request, (x, offsets))
+        given = x.shape, offsets.dtype, offsets.tobytes()
+        if given == self._right:
+            return True
+        right = _need_no_look(self._request, (x, offsets))
+        self._right = given if right else None
+        return right
 
 
 def _plan_of(request: SegmentRequest, inputs: tuple[Any, ...], out: Any) -> Plan:
     """Prepare calls like this one; those of iterators have no short way."""
     bound = prepare_segments(request, inputs, out)
-    if is_iterator(inputs[0]) or type(inputs[0]) is tuple or is_iterator(out):
+    if any(is_iterator(x) or type(x) is tuple for x in (*inputs, out)):
         return Plan(bound, partial(prepare_segments, request), fixed=None)
     return _plan(request, bound)
 

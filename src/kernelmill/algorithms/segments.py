@@ -24,8 +24,10 @@ from kernelmill.algorithms.feeds import (
     write_feeds,
 )
 from kernelmill.algorithms.folds import Fold, element_program, plan_fold
-from kernelmill.algorithms.iterators import is_iterator, length_of
+from kernelmill.algorithms.iterators import arrays_of, is_iterator
+from kernelmill.algorithms.iterators import zip as zipped
 from kernelmill.algorithms.moves import computed, moved
+from kernelmill.algorithms.offsets import check_computed, check_offsets
 from kernelmill.algorithms.plan import Bound, Built, Scope, aligned, build
 from kernelmill.algorithms.policy import GROUP_TILES, records_bytes, segment_tree, segments_evenly
 from kernelmill.algorithms.source import storing
@@ -35,6 +37,7 @@ from kernelmill.compiler.op import WELL_KNOWN, Op
 from kernelmill.dtypes import DType, StructType, promotion
 from kernelmill.errors import ArgumentError, DeviceError, DTypeError, NotImplementedHere, ShapeError
 from kernelmill.runtime.backend import Grid
+from kernelmill.runtime.devices import current_backend
 from kernelmill.runtime.memory import is_on_cuda
 
 if TYPE_CHECKING:
@@ -47,11 +50,10 @@ if TYPE_CHECKING:
     from kernelmill.dtypes import PromotionTable
     from kernelmill.runtime.backend import Backend, KernelSource
 
-__all__ = ["SegmentRequest", "prepare_segments"]
+__all__ = ["SegmentRequest", "prepare_segments", "reads_offsets"]
 
 _CHUNK: Final = 16384
 _THREADS: Final = 32 * SEGMENT_WARPS
-_ENDLESS: Final = 1 << 63
 _MOST_TILES: Final = (1 << 31) - 1
 _APART_BLOCKS: Final = 16
 _EXACT: Final = frozenset(("minimum", "maximum", "bitwise_and", "bitwise_or", "bitwise_xor"))
@@ -77,10 +79,11 @@ class SegmentRequest:
 
 def prepare_segments(request: SegmentRequest, inputs: tuple[Any, ...], out: Any) -> Bound:
     """Check the arguments of a call, elements and then offsets, and bind them to a kernel."""
-    inputs = (inputs[0], *computed(inputs[1:], "offsets"))
-    lengths = _checked_on_host(request, inputs)
-    if is_iterator(inputs[0]) or type(inputs[0]) is tuple or is_iterator(out):
-        return _prepare_iterators(request, inputs, out, lengths)
+    if not reads_offsets(inputs):
+        inputs = (inputs[0], *computed(inputs[1:], "offsets"))
+    if any(is_iterator(x) or type(x) is tuple for x in (*inputs, out)):
+        return _prepare_iterators(request, inputs, out)
+    lengths = check_offsets(inputs[1:], _length(inputs[0]), whole=request.scans)
     call = moved(inputs, out, "x")
     given = _arguments(call.inputs)
     backend = backend_of(given[:1], "segmented")
@@ -96,31 +99,54 @@ def prepare_segments(request: SegmentRequest, inputs: tuple[Any, ...], out: Any)
     return replace(bound, finish=call.back) if call.returns else bound
 
 
-def _prepare_iterators(
-    request: SegmentRequest, inputs: tuple[Any, ...], out: Any, lengths: np.ndarray | None
-) -> Bound:
-    """Check the arguments of a call that reads or writes an iterator, and bind them to a kernel."""
+def reads_offsets(inputs: tuple[Any, ...]) -> bool:
+    """Whether the kernel computes offsets that are iterators: on the host."""
+    arrays = (a for part in inputs for a in arrays_of(part))
+    return current_backend().target == "host" and not any(map(is_on_cuda, arrays))
+
+
+def _prepare_iterators(request: SegmentRequest, inputs: tuple[Any, ...], out: Any) -> Bound:
+    """Check the arguments of a call that reads or writes an iterator, and bind it to a kernel."""
     call = moved_feeds(inputs, out, "x")
     feeds = read_feeds(call.inputs, _names(len(inputs)), "segmented")
-    source = feeds.read[0]
-    size = ended("x", source.length)
-    elements = placeholder("x", size, feeds.arguments)
-    offsets = [feed.arguments[0] for feed in feeds.read[1:]]
-    given = _checked([elements, *offsets])
-    fold = _fold(request, source.type, feeds.rules)
+    elements, *edges = feeds.read
+    size = ended("x", elements.length)
+    computes = any(map(is_iterator, inputs[1:]))
+    offsets = [_offsets_of(f, feeds.arguments) if computes else f.arguments[0] for f in edges]
+    given = _checked([placeholder("x", size, feeds.arguments), *offsets])
+    fold = _fold(request, elements.type, feeds.rules)
+    if computes:
+        lengths = check_computed(inputs[1:], size, whole=request.scans, lacks=fold.lacks_identity)
+    else:
+        lengths = check_offsets(inputs[1:], size, whole=request.scans)
     _check_fold(request, fold, lengths, feeds.backend)
     count = offsets[0].view.shape[0] - (len(offsets) == 1)
     length = size if request.scans else count
     (sink,), result = write_feeds(call.out, (fold.out,), feeds, length=length)
     if not is_iterator(call.out):
         _check_output(request, fold, sink.arguments[-1])
-    check_bits(request.determinism, feeds_scope(source, sink))
-    source = source.apart_from((sink,))
+    check_bits(request.determinism, feeds_scope(elements, sink))
+    output, source = given[0], None
+    if feeds.backend.target == "host" and not is_iterator(_whole(call.inputs[0])):
+        given = [elements.arguments[0], *given[1:]]
+    else:
+        source = elements.apart_from((sink,))
+    bounds = tuple(f.apart_from((sink,)) for f in edges) if computes else ()
     written = sink.arguments[len(sink.arguments) - sink.written :]
-    given = [given[0], *(a.apart_from(written, elementwise=False) for a in given[1:])]
-    work = _Work(request, fold, given, elements, count, feeds.backend, source, sink)
+    given = [a.apart_from(written, elementwise=False) for a in given]
+    work = _Work(request, fold, given, output, count, feeds.backend, source, sink, bounds)
     bound = replace(_bind(work), result=result)
     return replace(bound, finish=call.back) if call.returns else bound
+
+
+def _whole(part: Any) -> Any:
+    return zipped(*part) if type(part) is tuple else part
+
+
+def _offsets_of(feed: Feed, given: Sequence[Argument]) -> Argument:
+    """Return offsets that are computed as an operand without memory."""
+    stand_in = placeholder(feed.name, ended(feed.name, feed.length), given)
+    return replace(stand_in, type=feed.type, view=replace(stand_in.view, dtype=feed.type))
 
 
 def _fold(request: SegmentRequest, element: DType | StructType, rules: PromotionTable) -> Fold:
@@ -182,61 +208,19 @@ def _check_output(request: SegmentRequest, fold: Fold, output: Argument) -> None
         )
 
 
+def _length(x: Any) -> int:
+    return argument(x, "x", on_cuda=is_on_cuda(x)).view.size
+
+
 def _element(x: Argument) -> DType | StructType:
     assert isinstance(x.type, (DType, StructType))
     return x.type
 
 
-def _length(x: Any) -> int:
-    """Return how many elements there are; more than any where there is no end."""
-    if is_iterator(x):
-        found = length_of(x)
-        return _ENDLESS if found is None else found
-    return argument(x, "x", on_cuda=is_on_cuda(x)).view.size
-
-
-def _checked_on_host(request: SegmentRequest, inputs: tuple[Any, ...]) -> np.ndarray | None:
-    """Check offsets in the memory of the host, and return the lengths of segments if they are few.
-
-    Offsets in the memory of a device are not looked at, which would be a wait.
-    """
-    if any(map(is_on_cuda, inputs[1:])):
-        return None
-    length = _length(inputs[0])
-    found = [np.asarray(a) for a in inputs[1:]]
-    if any(a.ndim != 1 or a.dtype.kind not in "iu" or not a.size for a in found):
-        return None  # what is wrong, `_arguments` says
-    begins, ends = (found[0][:-1], found[0][1:]) if len(found) == 1 else found
-    if begins.shape != ends.shape:
-        return None
-    names = ("offsets", "offsets") if len(found) == 1 else ("offsets[0]", "offsets[1]")
-    for name, a in zip(names, found, strict=False):
-        if a.min() < 0 or a.max() > length:
-            at = int(np.argmax((a < 0) | (a > length)))
-            raise ArgumentError(
-                f"`{name}[{at}]` is {a[at]}; the limits are 0 and {length}, the length of `x`"
-            )
-    if bool(np.any(begins > ends)):
-        at = int(np.argmax(begins > ends))
-        if len(found) == 1:
-            raise ArgumentError(
-                f"`offsets` must not decrease: offsets[{at}] is {begins[at]}, "
-                f"offsets[{at + 1}] is {ends[at]}"
-            )
-        raise ArgumentError(f"segment {at} begins at {begins[at]} and ends at {ends[at]}")
-    if request.scans and found[0].size and (found[0][0] != 0 or found[0][-1] != length):
-        raise ArgumentError(
-            f"`offsets` go from {found[0][0]} to {found[0][-1]}; a scan has segments from 0 to "
-            f"{length}, the length of `x`"
-        )
-    lengths: np.ndarray[Any, Any] = ends - begins
-    return lengths
-
-
 def _check_fold(
     request: SegmentRequest, fold: Fold, lengths: np.ndarray | None, backend: Backend
 ) -> None:
-    nothing = fold.init is None and fold.op.identity_for(fold.accumulator) is None
+    nothing = fold.lacks_identity
     if nothing and request.scans and request.exclusive:
         raise ArgumentError(
             f"{fold.op.name} has no identity for the first element of a segment",
@@ -270,8 +254,8 @@ def _check_fold(
 class _Work:
     """A call whose kernel is to be built and bound.
 
-    Where elements or results are no array, `source` and `sink` stand for them, and indices without
-    memory among `given` and as `output`.
+    Where elements or results are no array, `source` and `sink` stand for them, where offsets are
+    none, `bounds`; then there are indices without memory among `given` and as `output`.
     """
 
     request: SegmentRequest
@@ -282,6 +266,7 @@ class _Work:
     backend: Backend
     source: Feed | None = None
     sink: Feed | None = None
+    bounds: tuple[Feed, ...] = ()
 
     @property
     def apart(self) -> bool:
@@ -300,8 +285,8 @@ class _Work:
 
     @property
     def feeds(self) -> tuple[Feed, ...]:
-        """What is computed, of elements and results."""
-        return tuple(f for f in (self.source, self.sink) if f is not None)
+        """What is computed, of elements, results and offsets."""
+        return tuple(f for f in (self.source, self.sink, *self.bounds) if f is not None)
 
     @property
     def adjoins(self) -> bool:
@@ -323,11 +308,14 @@ class _Work:
         resident = segment_tree(self.fold.accumulator.itemsize).resident
         return max(1, resident - segments_evenly().fewer) if self.lanes else resident
 
-    def placed(self, scope: Scope) -> tuple[PlacedFeed | None, PlacedFeed | None]:
-        """Return source and sink with where their operands and captured scalars begin."""
+    def placed(
+        self, scope: Scope
+    ) -> tuple[PlacedFeed | None, PlacedFeed | None, tuple[PlacedFeed, ...]]:
+        """Return source, sink and offsets with where their operands and captured scalars begin."""
         found = iter(placed_feeds(self.feeds, scope.offsets, operand=len(self.given) + 1, block=1))
         source = None if self.source is None else next(found)
-        return source, None if self.sink is None else next(found)
+        sink = None if self.sink is None else next(found)
+        return source, sink, tuple(found)
 
 
 def _bind(work: _Work) -> Bound:
@@ -384,7 +372,7 @@ def _grid(work: _Work) -> Grid:
 
 def _empty_of(fold: Fold) -> tuple[Program, bytes]:
     """Return the program of the result of no elements; zero where there is none."""
-    if fold.init is None and fold.op.identity_for(fold.accumulator) is None:
+    if fold.lacks_identity:
         zero: Any = 0
         if isinstance(fold.accumulator, StructType):
             zero = np.zeros((), fold.accumulator.to_numpy())[()]
@@ -396,13 +384,11 @@ def _built(work: _Work) -> Built:
     fold, request = work.fold, work.request
     known = fold.op.name if WELL_KNOWN.get(fold.op.name) is fold.op else ""
     scope = Scope((fold.combine, *feeds_scope(*work.feeds)))
-    if fold.init is not None:
-        scope = replace(scope, repeats=((0, scope.size),))
     empty, scalars = _empty_of(fold)
     tail = aligned(fold.tail())
     block = tail + aligned(scalars)
     access = all(a.access(work.backend.target, "contiguous") != "unaligned" for a in work.given)
-    fed = tuple(None if f is None else f.key for f in (work.source, work.sink))
+    fed = tuple(None if f is None else f.key for f in (work.source, work.sink, *work.bounds))
     key = (
         request.name, fold.combine, known, fold.ordered, fold.init is not None, fold.out,
         request.exclusive, work.item, work.given[1].type, work.apart, work.adjoins, access, fed,
@@ -428,7 +414,7 @@ def _text(work: _Work, scope: Scope, empty: Program, block: bytes) -> SegmentsTe
     offset = work.given[1].type
     assert isinstance(offset, DType)
     known = fold.op.name if WELL_KNOWN.get(fold.op.name) is fold.op else ""
-    source, sink = work.placed(scope)
+    source, sink, bounds = work.placed(scope)
     kind = "exclusive " if request.exclusive else ""
     types = ", ".join(map(str, (work.item, *(a.type for a in work.given[1 : 2 + work.apart]))))
     return SegmentsText(
@@ -456,4 +442,5 @@ def _text(work: _Work, scope: Scope, empty: Program, block: bytes) -> SegmentsTe
         source,
         sink,
         work.resident,
+        bounds,
     )

@@ -71,6 +71,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Request", "names_of", "plan_of", "run"]
 
+# New buffers are a fourth larger than what the last call found, and by some elements.
+_MORE: Final = 4
+_SOME: Final = 4096
 _LINK: Final = 64  # bytes of what a chunk tells the next one; host/select.hpp has them
 
 
@@ -122,15 +125,22 @@ def names_of(name: str, arrays: Sequence[object]) -> tuple[str, ...]:
 
 
 class SelectionPlan(Plan):
-    """A prepared selection: called with the arrays, and `out=`, as the function itself."""
+    """A prepared selection: called with the arrays, and `out=`, as the function itself.
 
-    __slots__ = ("results",)
+    Where a call left most of new buffers empty, `_lean` is a plan with smaller ones for the next;
+    when they do not suffice, the call is made again, and from then on with room for everything.
+    """
+
+    __slots__ = ("_lean", "_request", "_varies", "results")
 
     def __init__(self, bound: Bound, request: Request, results: Results) -> None:
         """Prepare calls of these very shapes."""
         fixed = True if results.is_plain else None
         super().__init__(bound, partial(_prepare_with_results, request), fixed=fixed)
         self.results = results
+        self._request = request
+        self._lean: SelectionPlan | None = None
+        self._varies = False
 
     def _general(self, inputs: tuple[Any, ...], out: Any) -> Any:
         if out is not None or events.active:
@@ -142,8 +152,25 @@ class SelectionPlan(Plan):
         """Run a later call by the short way; None where the general one must look at it."""
         if self.is_general:
             return None
-        done = self.try_launch(functions, inputs, self.results.make() if out is None else out)
-        return done if done is None or out is not None else self.results.cut(done)
+        if out is not None:
+            return self.try_launch(functions, inputs, out)
+        lean = self._lean
+        if lean is not None:
+            done = lean.try_launch(functions, inputs, lean.results.make())
+            if done is None or lean.results.suffice(done):
+                return done if done is None else lean.results.cut(done)
+            self._lean, self._varies = None, True
+        done = self.try_launch(functions, inputs, self.results.make())
+        if done is None:
+            return None
+        if not self._varies and self.results.wasted(done):
+            self._lean = self._leaner(inputs, self.results.found(done))
+        return self.results.cut(done)
+
+    def _leaner(self, inputs: tuple[Any, ...], found: int) -> SelectionPlan:
+        """Prepare the same calls, of which about so many elements are expected."""
+        bound, results = _prepare(self._request, inputs, None, room=found + found // _MORE + _SOME)
+        return SelectionPlan(bound, self._request, results)
 
 
 def run(request: Request, inputs: tuple[Any, ...], out: Any) -> Any:
@@ -185,8 +212,10 @@ def _prepare_with_results(request: Request, inputs: tuple[Any, ...], out: Any) -
 # ----------------------------------------------------------------------------- checks
 
 
-def _prepare(request: Request, inputs: tuple[Any, ...], out: Any) -> tuple[Bound, Results]:
-    """Check the arguments of a call and bind them to a kernel."""
+def _prepare(
+    request: Request, inputs: tuple[Any, ...], out: Any, *, room: int | None = None
+) -> tuple[Bound, Results]:
+    """Check the arguments of a call and bind them to a kernel; new buffers may have less room."""
     if len(inputs) != len(request.names):
         raise ArgumentError(
             f"{request.family} takes {len(request.names)} arrays here "
@@ -197,7 +226,7 @@ def _prepare(request: Request, inputs: tuple[Any, ...], out: Any) -> tuple[Bound
     call = (moved_feeds if computed or handed else moved)(inputs, out, request.names[0])
     taken = (_fed if computed else _given)(request, call.inputs)
     with promotion(taken.rules):
-        buffers = buffers_of(request, taken, call.out)
+        buffers = buffers_of(request, taken, call.out, room)
         bound = _bind(request, taken, buffers)
     results = Results(
         request.layout,

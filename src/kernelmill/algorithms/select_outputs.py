@@ -47,13 +47,14 @@ class Taken(Reads, Protocol):
     def length(self) -> int: ...  # noqa: D102 - likewise
 
 
-def buffers_of(request: Request, taken: Taken, out: Any) -> Buffers:
-    """Return the buffers of a call: those given, or new ones with room for everything."""
+def buffers_of(request: Request, taken: Taken, out: Any, room: int | None = None) -> Buffers:
+    """Return the buffers of a call: those given, or new ones, by default with room for all."""
     length, given = taken.length, taken.arguments
     dtypes = [taken.sources[i].type for i in request.carried] * request.parts
     if out is None:
-        wanted = [(dtype, length) for dtype in dtypes]
-        wanted += [(int64, length)] if request.lengths else []
+        most = length if room is None else min(room, length)
+        wanted = [(dtype, most) for dtype in dtypes]
+        wanted += [(int64, most)] if request.lengths else []
         made = [outputs_of(None, (t,), (n,), given) for t, n in (*wanted, (int64, request.counts))]
         return Buffers(tuple(views[0] for views, _ in made), tuple(array for _, array in made))
     if type(out) is not tuple or len(out) != request.outputs:

@@ -116,6 +116,21 @@ class Results:
         """Return new buffers like those of the first call."""
         return tuple(_alike(o.view) for o in self.buffers.outputs)
 
+    def found(self, arrays: tuple[Any, ...]) -> int:
+        """Return how many elements of the first part there are."""
+        return self._held(arrays)[0]
+
+    def suffice(self, arrays: tuple[Any, ...]) -> bool:
+        """Whether new buffers of one part had room for everything."""
+        return self.found(arrays) <= self._least
+
+    def wasted(self, arrays: tuple[Any, ...]) -> bool:
+        """Whether results are copied out of new buffers on the host, which have one part."""
+        if self.is_given or self.parts > 1 or self.buffers.outputs[-1].view.place is not None:
+            return False
+        found = self.found(arrays)
+        return any(_is_wasteful(a, found) for a in arrays[:-1])
+
     def finish(self, arrays: tuple[Any, ...]) -> Any:
         """Return what the user gets of a call: results of exact length, or `out` itself."""
         if not self.is_given:
@@ -217,9 +232,15 @@ def _front(array: Any, count: int) -> Any:
 
         return CudaArray(array.buffer, (count,), array.dtype, array.device, array.stream)
     front = array[:count]
-    if _SHARE * count <= size and (size - count) * array.itemsize > _WASTED:
+    if _is_wasteful(array, count):
         return front.clone() if hasattr(front, "clone") else _apart(front)
     return front
+
+
+def _is_wasteful(array: Any, count: int) -> bool:
+    """Whether so few elements leave most of an array empty, and that is much."""
+    size = array.shape[0]
+    return bool(_SHARE * count <= size and (size - count) * array.itemsize > _WASTED)
 
 
 def _apart(front: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -34,11 +34,11 @@ _THREADS: Final = 32 * SEGMENT_WARPS
 class SegmentsText:
     """What the text of a kernel is made of; `empty_at` and `room` are places in its scalars.
 
-    `source` and `sink` stand where elements or results are no array; `item` is then what they are
-    made of. `element` makes an accumulator of an element; None where it is one. `adjoins` says that
-    elements lie beside each other, `aligned` that they lie where their type wants them. `apart`
-    says that begins and ends are arrays of their own, `exclusive` is None for reductions. At least
-    `resident` blocks share a multiprocessor.
+    `source` and `sink` stand where elements or results are no array, `bounds` where offsets are
+    none, on the host; `item` is then what elements are made of. `element` makes an accumulator of
+    an element; None where it is one. `adjoins` says that elements lie beside each other, `aligned`
+    that they lie where their type wants them. `apart` says that begins and ends are arrays of their
+    own, `exclusive` is None for reductions. At least `resident` blocks share a multiprocessor.
     """
 
     name: str
@@ -57,6 +57,7 @@ class SegmentsText:
     source: PlacedFeed | None = field(default=None, repr=False)
     sink: PlacedFeed | None = field(default=None, repr=False)
     resident: int = 1
+    bounds: tuple[PlacedFeed, ...] = field(default=(), repr=False)
 
     def host(self) -> KernelSource:
         """Return the text for the processor."""
@@ -68,7 +69,7 @@ class SegmentsText:
         launch = (
             "const char* packed = (const char*)call->captures;\n"
             f"  km::segmented<{writer.mapper}, {writer.argument(pattern)}, Fold0, km::Empty0,\n"
-            f"      {_spelled(self.offset)}, {_flag(self.apart)}{writer.to}>::{self._function}"
+            f"      {_spelled(self.offset)}, {_flag(self.apart)}{writer.rest}>::{self._function}"
             f"(call, {writer.made}, Fold0(packed), km::Empty0(packed + {self.empty_at}));"
         )
         return assemble(
@@ -123,7 +124,15 @@ class _Writer:
         self.includes: tuple[str, ...] = ()
         item = _spelled(text.item)
         self.mapper, self.made = f"km::same<{item}>", f"km::same<{item}>()"
-        self.to = ""
+        self.to = self.bounds = ""
+
+    @property
+    def rest(self) -> str:
+        """The template arguments for results and offsets that are no arrays."""
+        to = self.to
+        if self.bounds and not to:
+            to = f", km::results_at<Fold0::out, {2 + self.text.apart}>"
+        return to + self.bounds
 
     def argument(self, pattern: str) -> str:
         """Return how the template reads elements: of what is computed, their numbers."""
@@ -137,7 +146,8 @@ class _Writer:
         if text.element is not None:
             self.printed.append(print_program(text.element, self.dialect, name="Element"))
         lines = self._reading(text.source) if text.source is not None else self._map()
-        return lines + (self._writing(text.sink) if text.sink is not None else [])
+        lines += self._writing(text.sink) if text.sink is not None else []
+        return lines + (self._bounding(text.bounds) if text.bounds else [])
 
     def _map(self) -> list[str]:
         if self.text.element is None:
@@ -165,6 +175,27 @@ class _Writer:
             f"{held}  template <class Call> KM_INL explicit Map(const Call& call)",
             f"      : in({made.made}){start} {{}}",
             f"  KM_INL auto operator()(km::i64 i) const {{ return {value}; }}",
+            "};",
+        ]
+
+    def _bounding(self, bounds: tuple[PlacedFeed, ...]) -> list[str]:
+        made = [b.text(f"Bound{number}") for number, b in enumerate(bounds)]
+        for text in made:
+            self.printed += text.printed
+            self.includes += text.includes
+        self.bounds = ", Bounds"
+        first, last = made[0], made[-1]
+        ends = "last(i)" if self.text.apart else "last(i + 1)"
+        return [
+            *(text.text for text in made),
+            "struct Bounds {",
+            "  static constexpr bool array = false;",
+            f"  {first.type} first;",
+            f"  {last.type} last;",
+            "  KM_INL explicit Bounds(const km::Call* call)",
+            f"      : first({first.made}), last({last.made}) {{}}",
+            "  KM_INL km::i64 begin(km::i64 i) const { return (km::i64)first(i); }",
+            f"  KM_INL km::i64 end(km::i64 i) const {{ return (km::i64){ends}; }}",
             "};",
         ]
 

@@ -241,6 +241,8 @@ template <int... K, class Place, class Count, class Fed> struct histogram<indice
     Job job{call, (const Bins*)((const char*)call->captures + Fed::before), extent_of(call, 0, call->ndim), 0, 0};
     job.sets = call->flags >> sets_shift & 0xffff;
     job.slots = job.offset(channels);
+    if constexpr (!Count::weights)  // of a few elements one set is all that is used
+      job.sets = smaller(job.sets, larger(i64(1), ceil_div(job.elements, counted_task)));
     clear(job);
     if constexpr (Count::weights) {  // a set for each range, whoever works on it
       auto body = [&](i64 begin, i64 end) {

@@ -5,8 +5,9 @@
 //   ... ::scan<exclusive>(call, map, fold, empty)
 //
 // Operands: the elements, the offsets (begins, and ends where they are apart), the results, which `To`
-// takes; elements that are computed are numbers, of which the map makes them.  The shape is that of the
-// segments, flags hold the number of elements, times 2.  Offsets are clamped to it.
+// takes; elements that are computed are numbers, of which the map makes them, and offsets that are come from
+// `Bounds`.  The shape is that of the segments, flags hold the number of elements, times 2.  Offsets are
+// clamped to it.
 // Workspace: an accumulator for each chunk of the elements, and one more.
 #pragma once
 #include "reduce.hpp"
@@ -23,8 +24,22 @@ template <class R, int K> struct results_at {
   KM_INL void operator()(i64 i, const R& value) const { element<R>::store(data + i * step, value); }
 };
 
+// Where segments begin and end, where these are arrays: operands 1 and, where they are apart, 2.
+template <class O, bool Apart> struct bounds_at {
+  static constexpr bool array = true;
+  const char *begins, *ends;
+  i64 begin_step, end_step;
+  KM_INL explicit bounds_at(const Call* call) {
+    const Operand &first = call->operands[1], &last = call->operands[Apart ? 2 : 1];
+    begins = first.data, begin_step = first.strides[0];
+    end_step = last.strides[0], ends = last.data + (Apart ? 0 : end_step);
+  }
+  KM_INL i64 begin(i64 i) const { return (i64)element<O>::load(begins + i * begin_step); }
+  KM_INL i64 end(i64 i) const { return (i64)element<O>::load(ends + i * end_step); }
+};
+
 template <class Map, class X, class F, class Empty, class O, bool Apart,
-          class To = results_at<typename F::out, Apart ? 3 : 2>>
+          class To = results_at<typename F::out, Apart ? 3 : 2>, class Bounds = bounds_at<O, Apart>>
 struct segmented {
   typedef typename F::acc A;
   typedef typename F::out R;
@@ -39,20 +54,16 @@ struct segmented {
     const F& fold;
     const Empty& empty;
     i64 elements;
-    const char *data, *begins, *ends;
-    i64 step, begin_step, end_step;
+    const char* data;
+    i64 step;
+    Bounds bounds;
     To to;
 
     KM_COLD Job(const Call* c, const Map& m, const F& f, const Empty& e)
-        : call(c), map(m), fold(f), empty(e), elements(c->flags >> 1), to(c) {
-      const Operand &x = c->operands[0], &first = c->operands[1], &last = c->operands[Apart ? 2 : 1];
-      data = x.data, step = x.strides[0];
-      begins = first.data, begin_step = first.strides[0];
-      end_step = last.strides[0], ends = last.data + (Apart ? 0 : end_step);
-    }
-    KM_INL i64 offset(const char* at) const { return clamp((i64)element<O>::load(at), 0, elements); }
-    KM_INL i64 begin(i64 i) const { return offset(begins + i * begin_step); }
-    KM_INL i64 end(i64 i) const { return offset(ends + i * end_step); }
+        : call(c), map(m), fold(f), empty(e), elements(c->flags >> 1), data(c->operands[0].data),
+          step(c->operands[0].strides[0]), bounds(c), to(c) {}
+    KM_INL i64 begin(i64 i) const { return clamp(bounds.begin(i), 0, elements); }
+    KM_INL i64 end(i64 i) const { return clamp(bounds.end(i), 0, elements); }
     KM_INL char* element_of(i64 i) const { return (char*)data + i * step; }
     KM_INL void store(i64 i, const R& value) const { to(i, value); }
   };
@@ -157,14 +168,18 @@ struct segmented {
   // Whether the next segments have one element each and lie one after the other; their results.
   static constexpr i64 beside = 32;
   static KM_INL bool ones(const Job& job, i64 i) {
-    if (Apart || job.begin_step != (i64)sizeof(O)) return false;
-    const char* at = job.begins + i * (i64)sizeof(O);
-    const i64 first = job.offset(at);
-    if (job.offset(at + beside * (i64)sizeof(O)) - first != beside) return false;
-    u64 other = 0;
-    for (i64 j = 0; j < beside; j++)
-      other |= (u64)(i64)element<O>::load(at + j * (i64)sizeof(O)) ^ (u64)(first + j);
-    return other == 0;
+    if constexpr (Apart || !Bounds::array) {
+      return false;
+    } else {
+      if (job.bounds.begin_step != (i64)sizeof(O)) return false;
+      const char* at = job.bounds.begins + i * (i64)sizeof(O);
+      const i64 first = job.begin(i);
+      if (job.begin(i + beside) - first != beside) return false;
+      u64 other = 0;
+      for (i64 j = 0; j < beside; j++)
+        other |= (u64)(i64)element<O>::load(at + j * (i64)sizeof(O)) ^ (u64)(first + j);
+      return other == 0;
+    }
   }
   static KM_INL void store_ones(const Job& job, i64 i) {
     const reader<X> from(job.element_of(job.begin(i)), job.step);

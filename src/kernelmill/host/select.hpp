@@ -46,6 +46,14 @@ template <> struct given<void> {
   typedef char type;
 };
 
+// Numbers up to 65535, or to more.
+template <bool Few> struct number_below {
+  typedef u32 type;
+};
+template <> struct number_below<true> {
+  typedef u16 type;
+};
+
 // Brings finished bytes to their place, past the caches where that is wanted.
 KM_HOT inline void move_out(char* to, const char* from, i64 bytes, bool stream) {
   if (!stream || bytes < 1024) {
@@ -76,10 +84,13 @@ struct selection {
   static constexpr i64 scattered = max_of((C::pattern == contiguous ? 0 : C::size)...);
   template <int K> using at = typename nth<K, C...>::type;
 
+  // Where a run begins in its chunk: half as wide where the processor packs such numbers.
+  typedef typename number_below<(packer<2>::lanes > 0 && Chunk <= 65536)>::type place;
+
   // The elements of a chunk, packed: for each part one column behind the other; where runs begin.
   struct Packed {
     alignas(64) char bytes[Parts][Chunk * width + carried * pack_slack + 64];
-    u32 begins[runs ? Chunk + pack_slack / 4 : 1];
+    alignas(64) place begins[runs ? Chunk + pack_slack / (i64)sizeof(place) : 1];
     length lengths[runs ? Chunk + 1 : 1];
     i64 held[3];
   };
@@ -164,9 +175,9 @@ struct selection {
     for (int p = 0; p < Parts; p++) found[p] = count_marks(marks[p], n);
     (pack_column<K>(packed, marks, n, x[K]), ...);
     if constexpr (runs) {
-      alignas(64) u32 places[pack_block];
-      for (i64 i = 0; i < n; i++) places[i] = (u32)(low - chunk + i);
-      pack<4>((char*)(packed.begins + packed.held[0]), (const char*)places, marks[0], n);
+      alignas(64) place places[pack_block];
+      for (i64 i = 0; i < n; i++) places[i] = (place)(low - chunk + i);
+      pack<sizeof(place)>((char*)(packed.begins + packed.held[0]), (const char*)places, marks[0], n);
     }
     for (int p = 0; p < Parts; p++) packed.held[p] += found[p];
   }
@@ -202,24 +213,27 @@ struct selection {
     for (i64 i = 0; i < fits; i++) to(before + i, element<T>::load(from + i * (i64)sizeof(T)));
   }
   // A run ends where the next one begins, so the first beginning of a chunk ends a run of an earlier
-  // one, and the last run of all ends with the array.
+  // one, and the last run of all ends with the array.  They are written in their place at once where they fit.
   static KM_INL void leave_lengths(const Call* call, Packed& packed, const Link& link, i64 low, bool ends,
                                    bool stream) {
     if constexpr (runs) {
       const Operand& to = call->operands[Inputs + Parts * carried];
-      const u32* begins = packed.begins;
-      length* made = packed.lengths;
-      const i64 n = packed.held[0], first = link.held[0] > 0 ? 0 : 1;
-      i64 held = n;
-      if (n > 0) made[0] = (length)(low + begins[0] - link.last);
-      for (i64 j = 1; j < n; j++) made[j] = (length)(begins[j] - begins[j - 1]);
-      if (ends) made[held++] = (length)(call->shape[0] - (n > 0 ? low + begins[n - 1] : link.last));
-      const i64 run = link.held[0] + first - 1, fits = smaller(held - first, to.strides[0] - run);
+      constexpr bool handed = !__is_same(LengthSinks, void);
       constexpr i64 size = (i64)sizeof(length);
-      if constexpr (!__is_same(LengthSinks, void))
-        return hand<LengthSinks, length, 0>(call, (const char*)(made + first), held - first, run,
-                                            Inputs + Parts * carried);
-      if (fits > 0) move_out(to.data + run * size, (const char*)(made + first), fits * size, stream);
+      const place* begins = packed.begins;
+      const i64 n = packed.held[0], first = link.held[0] > 0 ? 0 : 1, count = n + ends - first;
+      const i64 run = link.held[0] + first - 1, fits = smaller(count, to.strides[0] - run);
+      const bool direct = !handed && !stream && fits == count;
+      char* made = direct ? to.data + run * size : (char*)packed.lengths;
+      if (n > 0 && !first) element<length>::store(made, (length)(low + begins[0] - link.last));
+      for (i64 j = 1; j < n; j++)
+        element<length>::store(made + (j - first) * size, (length)(begins[j] - begins[j - 1]));
+      if (ends)
+        element<length>::store(made + (n - first) * size,
+                               (length)(call->shape[0] - (n > 0 ? low + begins[n - 1] : link.last)));
+      if constexpr (handed)
+        return hand<LengthSinks, length, 0>(call, made, count, run, Inputs + Parts * carried);
+      if (!direct && fits > 0) move_out(to.data + run * size, made, fits * size, stream);
     }
   }
   template <int... K>
