@@ -384,6 +384,8 @@ def _built(work: _Work) -> Built:
     fold, request = work.fold, work.request
     known = fold.op.name if WELL_KNOWN.get(fold.op.name) is fold.op else ""
     scope = Scope((fold.combine, *feeds_scope(*work.feeds)))
+    if fold.init is not None:
+        scope = replace(scope, repeats=((0, scope.size),))
     empty, scalars = _empty_of(fold)
     tail = aligned(fold.tail())
     block = tail + aligned(scalars)
