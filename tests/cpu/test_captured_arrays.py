@@ -152,7 +152,7 @@ def test_a_predicate_is_asked_once_an_element(place: str, size: int) -> None:
 @pytest.mark.parametrize("name", ["add", "sub", "min", "max", "exch"])
 @pytest.mark.parametrize("dtype", ["i2", "u8", "f2", "f4", "f8"])
 def test_atomics_leave_what_they_should(place: str, name: str, dtype: str) -> None:
-    if place != "cpu" and dtype != "f4":
+    if place != "cpu" and (dtype, name) not in (("f4", "add"), ("f4", "exch")):
         pytest.skip("the templates of kernels are tested for themselves")
     atomic = getattr(km.atomic, name)
     held = np.full(3, 5, dtype)

@@ -516,6 +516,69 @@ def test_operators_in_cpp():
     assert op == RawOp(ltoir=DeviceCode(text, "cpp_source"), name="twice") != "twice"
 
 
+def test_operators_in_cpp_take_a_state():
+    text = b"""__device__ void scaled(void* s, void* x, void* y) {
+      *(float*)y = ((float*)s)[0] * *(float*)x + ((float*)s)[2]; }"""
+    x, out = np.arange(4, dtype=np.float32), np.zeros(4, np.float32)
+    for scale, more in ((2, 5), (3, 7)):
+        state = np.float32([scale, 0, more]).tobytes()
+        op = RawOp(
+            ltoir=DeviceCode(text, "cpp_source"), name="scaled", state=state, state_alignment=8
+        )
+        cc.unary_transform(d_in=x, d_out=out, op=op, num_items=4)
+        assert out.tolist() == (x * scale + more).tolist()
+
+
+def test_operators_in_cpp_call_further_code():
+    more = b"__device__ int twice(int x) { return 2 * x; }"
+    text = b"__device__ void f(void* x, void* y) { *(int*)y = twice(*(int*)x) + 1; }"
+    x, out = np.arange(4, dtype=np.int32), np.zeros(4, np.int32)
+    code = [DeviceCode(more, "cpp_source")]
+    op = RawOp(ltoir=DeviceCode(text, "cpp_source"), name="f", extra_ltoirs=code)
+    cc.unary_transform(d_in=x, d_out=out, op=op, num_items=4)
+    assert out.tolist() == [1, 3, 5, 7]
+
+
+def test_iterators_of_operators_in_cpp_know_their_types():
+    text = b"__device__ void negate(void* x, void* y) { *(short*)y = -*(short*)x; }"
+    op = RawOp(ltoir=DeviceCode(text, "cpp_source"), name="negate")
+    x, out = np.arange(1, 5, dtype=np.int16), np.zeros(1, np.int16)
+    for source, sink in (
+        (x, cc.TransformOutputIterator(out, op, output_value_type=types.int16)),
+        (cc.TransformIterator(x, op, types.int16), out),
+    ):
+        cc.reduce_into(
+            d_in=source, d_out=sink, num_items=4, op=cc.OpKind.PLUS, h_init=np.zeros(1, np.int16)
+        )
+        assert out.tolist() == [-10]
+    with pytest.raises(
+        NotImplementedError, match="RawOp 'negate' does not say its types; pass value"
+    ):
+        cc.TransformIterator(x, op)
+    with pytest.raises(
+        ValueError, match="RawOp 'negate' does not say its types; pass output_value"
+    ):
+        cc.TransformOutputIterator(out, op)
+
+
+def test_operators_capture_arrays():
+    limit, refused, count = np.array([5]), np.zeros(1, np.int32), np.zeros(1, np.uint64)
+    x, out = np.arange(12), np.zeros(12, np.int64)
+
+    def above(v):
+        if v > limit[0]:
+            return True
+        numba.atomic.add(refused, 0, 1)
+        return False
+
+    numba = pytest.importorskip("numba.cuda")
+    for least in (5, 9):
+        limit[0], refused[0] = least, 0
+        cc.select(d_in=x, d_out=out, d_num_selected_out=count, cond=above, num_items=12)
+        assert out[: count[0]].tolist() == list(range(least + 1, 12))
+        assert refused[0] == least + 1
+
+
 X, N = np.arange(4), {"num_items": 4}
 FAULTS = {
     "kind": (lambda: cc.unary_transform(d_in=X, d_out=X, op=cc.OpKind.STATELESS, **N),

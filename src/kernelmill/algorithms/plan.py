@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -111,6 +112,13 @@ class Scope:
                 return None
             block += packed
         return block + self.constants
+
+    def read_placed(self, functions: Sequence[object], *, backend: Backend) -> bytes | None:
+        """Pack as `read` does, with the addresses of captured arrays, which are on the host."""
+        packed = self.read(functions)
+        if packed is None:
+            return None
+        return placed(packed, self.arrays(functions), backend).captures
 
 
 # ----------------------------------------------------------------------------- build and launch
@@ -306,7 +314,10 @@ class Plan(Caller):
         self._elements = bound.elements if fixed else None
         constant = built.scope.is_constant and built.backend.target == "host"
         self._read = None if built.scope.is_static or constant else built.scope.read
-        short = fixed is not None and not built.scope.has_arrays
+        held, on_host = built.scope.has_arrays, built.backend.target == "host"
+        if held and on_host:
+            self._read = partial(built.scope.read_placed, backend=built.backend)
+        short = fixed is not None and (on_host or not held)
         if short and bound.elements and not bound.tail and built.kernel.entry:
             direct = _direct(bound, fixed=bool(fixed))
             self._launcher = built.backend.launcher(built.kernel, direct)

@@ -7,14 +7,14 @@ What a kernel makes of them is decided in `kernelmill.algorithms.iterators`, to 
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, Final, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, NoReturn, get_args, get_type_hints
 
 import numpy as np
 
 from kernelmill.algorithms import iterators as native
 from kernelmill.compat.cuda_compute import elements, types
 from kernelmill.compat.cuda_compute.iterator_base import IteratorBase
-from kernelmill.compat.cuda_compute.op import OpKind, operator_for
+from kernelmill.compat.cuda_compute.op import OpKind, RawOp, operator_for
 from kernelmill.compiler.op import specialize
 from kernelmill.dtypes import DType, StructType, TupleType, dtype_of, storage
 
@@ -317,6 +317,8 @@ class TransformIterator(IteratorBase):
         is_input: bool = True,  # noqa: FBT001, FBT002 - the signature is NVIDIA's
     ) -> None:
         super().__init__()
+        if isinstance(transform_op, RawOp) and value_type is None:
+            _refuse_untyped(transform_op, is_input=is_input)
         self.underlying, self.op = elements.sequence(underlying), transform_op
         self._is_input, self._type = is_input, value_type
 
@@ -351,14 +353,15 @@ class TransformIterator(IteratorBase):
         return _least(self, self.underlying)
 
     def _reading(self, first: int, count: int) -> Any:
-        operator = operator_for(self.op, (elements.type_of(self.underlying),))
+        made = None if self._type is None else self._type.kind
+        operator = operator_for(self.op, (elements.type_of(self.underlying),), made)
         return native.transform(elements.reading(self.underlying, count, first=first), operator)
 
     def _writing(self, first: int, count: int) -> Any:
         out = elements.writing(self.underlying, count, first=first)
-        operator = operator_for(self.op, (self.element,))
-        made = storage(specialize(operator, (self.element,)).result)
         wanted = elements.type_of(self.underlying)
+        operator = operator_for(self.op, (self.element,), wanted)
+        made = storage(specialize(operator, (self.element,)).result)
         if isinstance(made, (DType, StructType)) and made != wanted:
             out = elements.converted_output(out, made, wanted)
         return native.transform_output(out, operator)
@@ -375,6 +378,12 @@ class TransformOutputIterator(TransformIterator):
 
     def __init__(self, underlying: Any, transform_op: Any, output_value_type: Any = None) -> None:
         super().__init__(underlying, transform_op, output_value_type, is_input=False)
+
+
+def _refuse_untyped(operator: RawOp, *, is_input: bool) -> NoReturn:
+    name = "value_type" if is_input else "output_value_type"
+    text = f"RawOp {operator.name!r} does not say its types; pass {name}="
+    raise NotImplementedError(text) if is_input else ValueError(text)
 
 
 def _first_annotation(function: Any) -> Element | None:
