@@ -5,27 +5,27 @@ Like every verb they print what `kernelmill.package` finds out, and import it wh
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from kernelmill.cli_parts import JSON, Verb, help_alone, print_json, print_lines, table_lines
+from kernelmill.cli_parts import (
+    JSON,
+    Verb,
+    help_alone,
+    print_json,
+    print_lines,
+    project_option,
+    table_lines,
+)
 
 __all__ = ["VERBS"]
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from kernelmill.package.check import Report
     from kernelmill.package.project_bench import Result
-
-PROJECT: Final[Callable[[Any], Any]] = click.option(  # Any: a decorator of any function
-    "--project",
-    type=click.Path(file_okay=False, exists=True),
-    default=".",
-    show_default=True,
-    help="The directory with build.toml.",
-)
 
 
 # ----------------------------------------------------------------------------- kernelmill new
@@ -64,7 +64,7 @@ def new(*, name: str, framework: str, backends: str, licence: str, directory: st
 
 
 @click.command(cls=Verb)
-@PROJECT
+@project_option("build.toml")
 @click.option("--license", "licence", default="", help="Written where the manifest names none.")
 @click.option("--dry-run", is_flag=True, help="Show the difference and write nothing.")
 @JSON
@@ -97,7 +97,7 @@ def migrate(*, project: str, licence: str, dry_run: bool, as_json: bool) -> None
 
 
 @click.command(cls=Verb)
-@PROJECT
+@project_option("build.toml")
 @click.option("--dry-run", is_flag=True, help="Show what would be removed.")
 def clean(*, project: str, dry_run: bool) -> None:
     """Remove what was built and generated; sources and the cache stay."""
@@ -188,7 +188,7 @@ def _record(report: Report) -> dict[str, object]:
 
 
 @click.command(cls=Verb, context_settings={"ignore_unknown_options": True})
-@PROJECT
+@project_option("build.toml")
 @click.option("--sanitize", is_flag=True, help="Look for races and bounds in CUDA programs.")
 @click.option("--emulator", is_flag=True, help="Run CUDA programs there, GPU or not.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
@@ -233,7 +233,7 @@ def test(*, project: str, sanitize: bool, emulator: bool, arguments: tuple[str, 
 
 
 @click.command(cls=Verb)
-@PROJECT
+@project_option("build.toml")
 @click.option("--iterations", type=click.IntRange(1), default=100, show_default=True)
 @click.option("--warmup", type=click.IntRange(0), default=10, show_default=True)
 @JSON
@@ -284,7 +284,7 @@ def generate(context: click.Context) -> None:
 
 
 @generate.command(cls=Verb)
-@PROJECT
+@project_option("build.toml")
 @click.option("--variant", default="", help="Which one; this machine's unless it is named.")
 def cmake(*, project: str, variant: str) -> None:
     """Write CMakeLists.txt, setup.py and what they need for one variant, and compile_commands.json.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from kernelmill.cli_parts import JSON, Verb, print_json, size_text, table_lines
+from kernelmill.cli_parts import JSON, Verb, print_json, project_option, size_text, table_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,7 +47,13 @@ REVISION: Final[Callable[[Any], Any]] = click.option(
 @click.command(cls=Verb)
 @click.argument("directory", type=click.Path(file_okay=False))
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
-@click.option("--port", default=8350, show_default=True, help="0 is any free one.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8350,
+    show_default=True,
+    help="0 is any free one.",
+)
 @click.option("--tokens", type=click.Path(dir_okay=False, exists=True), help="Who may do what.")
 @click.option("--writable", is_flag=True, help="Let all who reach it write; loopback only.")
 @click.option("--trust", "trusted", multiple=True, metavar="ORG", help="Vouch for a publisher.")
@@ -75,6 +81,11 @@ def serve(
             f"--writable lets everybody write, and {host} can be reached from other machines",
             hint="--tokens FILE says who may write",
         )
+    if not (writable or tokens or Path(directory).is_dir()):
+        raise ArgumentError(
+            f"there is no directory {Path(directory).absolute()}, and nobody may write",
+            hint="--writable, or --tokens FILE, lets it be filled by `kernelmill push`",
+        )
     users = read_tokens(Path(tokens)) if tokens else ()
     access = Access(users, open_writes=writable, trusted=frozenset(trusted))
     server = Server(FilesRegistry(open_shelf(directory)), access, host=host, port=port)
@@ -91,7 +102,7 @@ def serve(
 
 @click.command(cls=Verb)
 @click.argument("repo_id", metavar="ORG/NAME")
-@click.option("--project", type=click.Path(file_okay=False, exists=True), default=".")
+@project_option("build.toml")
 @REGISTRY
 @click.option("--variant", "variants", multiple=True, metavar="NAME", help="Only this one.")
 @click.option("--key", "keys", multiple=True, type=click.Path(dir_okay=False, exists=True))
@@ -189,6 +200,14 @@ def download(
     if repo_id is None:
         _sync(lockfile, backend, all_variants=all_variants, offline=offline, as_json=as_json)
         return
+    from kernelmill.errors import ArgumentError
+
+    if wanted is None and revision is None:
+        raise ArgumentError(
+            f"which version of {repo_id} is wanted is not said",
+            hint='--version 1 is the head of the branch v1, --version ">=1.1,<2" a range; '
+            "`kernelmill versions` shows what there is",
+        )
     from kernelmill.package.versions import variant_files
     from kernelmill.package.wanted import Wanted
 
@@ -251,11 +270,11 @@ def _sync(
 def _located(shelves: Shelves, what: str, wanted: str | None, revision: str | None) -> Located:
     """Return the version that is asked for; else the one that is locked here, else the newest."""
     from kernelmill.package.lock import FILE, read_lock
+    from kernelmill.package.root import project_root
     from kernelmill.package.wanted import Wanted
 
-    here = Path.cwd()
-    place = next((f / FILE for f in (here, *here.parents) if (f / FILE).is_file()), None)
-    if wanted is None and revision is None and place is not None:
+    place = project_root(FILE) / FILE
+    if wanted is None and revision is None and place.is_file():
         lock = read_lock(place)
         if any(what in {kernel.repo_id, kernel.slot} for kernel in lock.kernels.values()):
             return shelves.locate_locked(lock.find(what))
@@ -422,13 +441,14 @@ def key(*, file: str, show: bool) -> None:
 def shelves_for(
     registry: str, backend: str | None, *, offline: bool, project: Path | None = None
 ) -> Shelves:
-    """Return what finds kernels, with the policy of the user and of a project, else of here."""
+    """Return what finds kernels, with the policy of the user and of a project, else of this one."""
     from dataclasses import replace
 
     from kernelmill.package.obtain import Shelves
     from kernelmill.package.policy import RegistrySettings, read_policy
+    from kernelmill.package.root import project_root
 
-    policy = read_policy(project or Path.cwd())
+    policy = read_policy(project or project_root("pyproject.toml"))
     if "/" in registry or registry in {".", ".."}:
         policy = replace(
             policy, registries=(RegistrySettings("given", registry), *policy.registries)

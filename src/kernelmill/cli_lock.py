@@ -6,28 +6,20 @@ Like every verb they print what `kernelmill.package` finds out, and import it wh
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from kernelmill.cli_hub import BACKEND, REGISTRY, shelves_for
-from kernelmill.cli_parts import JSON, Verb, print_json
+from kernelmill.cli_parts import JSON, Verb, print_json, project_option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from kernelmill.package.lock import Lock
     from kernelmill.package.versions import Surveyed
 
 __all__ = ["VERBS"]
-
-PROJECT: Final[Callable[[Any], Any]] = click.option(  # Any: a decorator of any function
-    "--project",
-    type=click.Path(file_okay=False, exists=True),
-    default=".",
-    show_default=True,
-    help="The directory with pyproject.toml.",
-)
 
 
 # ----------------------------------------------------------------------------- kernelmill versions
@@ -74,7 +66,7 @@ def _version_lines(one: Surveyed) -> Iterator[str]:
 
 
 @click.command(cls=Verb)
-@PROJECT
+@project_option("pyproject.toml")
 @REGISTRY
 @click.option("--check", is_flag=True, help="Write nothing; exit with 1 if the lock does not hold.")
 @click.option("--upgrade", is_flag=True, help="Take the newest versions, whatever was locked.")
@@ -165,7 +157,7 @@ def _say_lock(held: Lock, before: Lock | None, *, as_json: bool) -> None:
 
 @click.command(cls=Verb)
 @click.argument("name", metavar="NAME")
-@PROJECT
+@project_option("kernelmill.lock")
 @JSON
 def why(*, name: str, project: str, as_json: bool) -> None:
     """Show which dependency wants a kernel, or a Python package, in the project's lock."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from kernelmill.cli_parts import JSON, Verb, print_json, size_text, table_lines
+from kernelmill.cli_parts import JSON, Verb, print_json, project_option, size_text, table_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -19,13 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["VERBS"]
 
-_PROJECT: Final[Callable[[Any], Any]] = click.option(  # Any: a decorator of any function
-    "--project",
-    type=click.Path(file_okay=False, exists=True),
-    default=".",
-    show_default=True,
-    help="The directory with build.toml.",
-)
 _JOBS: Final[Callable[[Any], Any]] = click.option(
     "--jobs", "-j", type=click.IntRange(1, 4096), help="Compilers at once; one a processor."
 )
@@ -35,7 +28,7 @@ _JOBS: Final[Callable[[Any], Any]] = click.option(
 
 
 @click.command(cls=Verb)
-@_PROJECT
+@project_option("build.toml")
 @click.option("--variant", "variants", multiple=True, help="A variant, or a pattern with *.")
 @click.option("--all", "everything", is_flag=True, help="All variants that can be built here.")
 @click.option("--list", "only_list", is_flag=True, help="Print the variants and build none.")
@@ -196,7 +189,7 @@ def _list(project: Project, how: dict[str, Any], *, as_json: bool) -> None:
 
 
 @click.command(cls=Verb)
-@_PROJECT
+@project_option("build.toml")
 @click.option("--once", is_flag=True, help="Build, install the hook and return.")
 @click.option("--remove", is_flag=True, help="Take the hook out of this environment.")
 def dev(*, project: str, once: bool, remove: bool) -> None:
@@ -226,7 +219,7 @@ def dev(*, project: str, once: bool, remove: bool) -> None:
 
 
 @click.command(cls=Verb, context_settings={"allow_interspersed_args": False})
-@_PROJECT
+@project_option("build.toml")
 @click.option("--torch", help="A version of torch, such as 2.12.")
 @click.option("--fresh", is_flag=True, help="Make the environment anew.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
@@ -247,7 +240,7 @@ def shell(*, project: str, torch: str | None, fresh: bool, command: tuple[str, .
 
 
 @click.command(cls=Verb)
-@_PROJECT
+@project_option("build.toml")
 @click.option("--variant", "variants", multiple=True, help="A variant, or a pattern with *.")
 @click.option(
     "--from",

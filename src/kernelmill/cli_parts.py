@@ -28,6 +28,7 @@ __all__ = [
     "print_json",
     "print_lines",
     "print_section",
+    "project_option",
     "size_text",
     "table_lines",
 ]
@@ -139,6 +140,24 @@ def _say_fault(error: Exception) -> int:
 JSON: Final[Callable[[Any], Any]] = click.option(  # Any: a decorator of any function
     "--json", "as_json", is_flag=True, help="Print one JSON object."
 )
+
+
+def project_option(file: str) -> Callable[[Any], Any]:  # Any: a decorator of any function
+    """Return the option --project: the nearest directory that holds `file`, from here upwards."""
+
+    def nearest(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str:
+        if value is not None:
+            return value
+        from kernelmill.package.root import project_root
+
+        return str(project_root(file))
+
+    return click.option(
+        "--project",
+        type=click.Path(file_okay=False, exists=True),
+        callback=nearest,
+        help=f"The directory with {file}; else the nearest one that has it, from here upwards.",
+    )
 
 
 def help_alone(context: click.Context) -> None:

@@ -196,8 +196,17 @@ def test_serve_runs_until_it_is_interrupted(tmp_path):
     ("arguments", "text"),
     [
         (["serve", "x", "--writable", "--host", "0.0.0.0"], "--writable lets everybody write"),
+        (["serve", "x", "--port", "65536"], "65536 is not in the range 0<=x<=65535"),
+        (["serve", "x", "--port", "0"], "and nobody may write"),
+        (
+            ["serve", ".", "--host", "192.0.2.1", "--port", "80"],
+            "nothing can listen on 192.0.2.1 port 80: cannot assign requested address\n\nhint: ",
+        ),
         (["push", "twice", "--registry", "."], "accepted: organization/name"),
-        (["download", "org/x"], "neither a version nor a revision is given"),
+        (["download", "twice", "--version", "1"], "accepted: organization/name"),
+        (["download", "org/x"], "which version of org/x is wanted is not said\n\nhint: --version"),
+        (["sync"], "no lock was found; looked in: "),
+        (["trust", "acme", "--registry", ""], "the rule.registry is ''; accepted: a text"),
         (["verify", "org/x", "--version", "=>1"], "accepted: an integer from 0, or a range"),
         (["info", "org/none", "--version", "1", "--offline"], "is not in the cache"),
         (

@@ -170,6 +170,19 @@ def test_what_cannot_be_locked(project, registry):
     assert "`kernelmill lock` makes it" in refused("why", "org/x", "--project", project)
 
 
+def test_a_project_is_found_from_within(project, registry, monkeypatch):
+    (project / "src").mkdir()
+    monkeypatch.chdir(project / "src")
+    assert "wrote " in ok("lock").stderr
+    assert (project / "kernelmill.lock").is_file()
+    # The registry that serves the organization stands in the project's file.
+    assert ok("versions", "org/top").stdout.startswith("1.0.0")
+    assert "org/top 1.0.0" in ok("sync").stdout
+    assert ok("why", "org/base").stdout == ok("why", "org/base", "--project", project).stdout
+    ok("verify", "org/top")
+    ok("lock", "--check")
+
+
 def test_each_organization_has_its_registry(project, registry, tmp_path):
     other = new_registry(tmp_path / "other")
     release(other, "acme/relu", "2.0.0", ranged=[("org/base", ">=1")])

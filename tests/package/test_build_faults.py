@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ import kernel_projects as kp
 from kernelmill.cache.lock import hold
 from kernelmill.errors import (
     ArgumentError,
+    CacheWarning,
     CompileError,
     ManifestError,
     NotImplementedHere,
@@ -116,6 +118,19 @@ def test_a_full_disk(root, monkeypatch):
     assert leftovers(root) == [CPU]
     monkeypatch.undo()
     assert "more.py" in kp.tree(made(root)[0].path)
+
+
+def test_where_files_cannot_be_locked_that_is_said_once(root, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("kernelmill.cache.lock.fcntl.flock", refuse)
+    with pytest.warns(CacheWarning) as said:  # noqa: PT031 - once for both
+        made(root)
+        made(root, replace(OPTIONS, unique="0123abd"))
+    place = root / "build" / ".kernelmill" / "locks"
+    text = "two builds of a variant at once may end with an error"
+    assert [str(one.message) for one in said] == [f"files in {place} cannot be locked: {text}"]
 
 
 def test_two_builds_at_once_wait_for_each_other(root):

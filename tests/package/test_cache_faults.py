@@ -16,7 +16,14 @@ import pytest
 from hub_clients import clean, forget_kernels, publish, served  # noqa: F401 - fixtures
 from kernel_packages import write_project
 from kernelmill import hub
-from kernelmill.errors import IntegrityError, NotPublishedError, PackageError, RegistryError
+from kernelmill.config import get_config
+from kernelmill.errors import (
+    CacheWarning,
+    IntegrityError,
+    NotPublishedError,
+    PackageError,
+    RegistryError,
+)
 from kernelmill.package import registry_hub
 from kernelmill.package.cache import HubCache, Source
 from kernelmill.package.registry import File
@@ -286,6 +293,18 @@ def start(served, commit, tmp_path):  # noqa: F811
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+def test_where_files_cannot_be_locked_that_is_said_once(served, there, tmp_path, monkeypatch):  # noqa: F811
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with pytest.warns(CacheWarning) as said:
+        assert hub.get_kernel("org/twice", version=1).twice(1) == 2
+    place = get_config().hub_cache / ".locks" / "kernels--org--twice"
+    text = "two processes that download at once may have to do it again (no locks available)"
+    assert [str(one.message) for one in said] == [f"files in {place} cannot be locked: {text}"]
+
+
 def test_two_processes_fill_one_cache_and_ask_for_nothing_twice(served, there, tmp_path):  # noqa: F811
     served.faults["/resolve/"] = lambda _, answer: time.sleep(0.02) or answer
     processes = [start(served, there, tmp_path) for _ in range(2)]
@@ -414,12 +433,16 @@ def test_small_files_are_read_up_to_their_limit(served, there):  # noqa: F811
 def test_a_listing_in_the_cache_that_is_torn_is_asked_for_again(served, there, tmp_path, body):  # noqa: F811
     get()
     forget_kernels()
-    (tmp_path / f"hf-cache/kernels--org--twice/trees/{there}.json").write_bytes(body)
+    trees = tmp_path / "hf-cache/kernels--org--twice/trees"
+    assert [path.name for path in trees.iterdir()] == [f"{there}.kernelmill.json"]
+    for name in (f"{there}.json", f"{there}.kernelmill.json"):
+        (trees / name).write_bytes(body)
     assert get().twice(1) == 2
 
 
-def test_a_hostile_listing_in_the_cache_is_refused(served, there, tmp_path):  # noqa: F811
-    place = tmp_path / f"hf-cache/kernels--org--twice/trees/{there}.json"
+@pytest.mark.parametrize("name", ["{}.json", "{}.kernelmill.json"])
+def test_a_hostile_listing_in_the_cache_is_refused(served, there, tmp_path, name):  # noqa: F811
+    place = tmp_path / "hf-cache/kernels--org--twice/trees" / name.format(there)
     place.parent.mkdir(parents=True)
     place.write_text('{"format_version": 1, "files": {"../x": {"size": 1, "blob_id": "%s"}}}' % ("0" * 40))  # fmt: skip
     with pytest.raises(IntegrityError, match=r"'../x' is refused"):

@@ -6,13 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from hub_clients import clean, served  # noqa: F401 - fixtures
+from hub_clients import clean, publish, served  # noqa: F401 - fixtures
 from kernel_packages import write_project
 from kernelmill import hub as our_hub
 from kernelmill.config import override
 from kernelmill.package.dependencies import read_dependencies
 from kernelmill.package.lock_make import make_lock, write_lock
 from kernelmill.package.push import plan_push, push
+from kernelmill.package.registry import Add
 from kernelmill.package.registry_hub import HubRegistry
 from kernelmill.package.serve import Server
 from kernelmill.package.versions import survey
@@ -111,6 +112,19 @@ def test_from_push_to_lock_to_both_clients(served, tmp_path):  # noqa: F811
     theirs = kernels.get_locked_kernel("org/twice", lockfile=place / "kernels.lock")
     assert (ours.VERSION, theirs.VERSION, newest.VERSION) == ("1.0.0", "1.0.0", "1.1.0")
     assert ours.twice(21) == theirs.twice(21) == 42
+
+
+def test_what_we_fetched_in_part_they_find_offline(served, tmp_path):  # noqa: F811
+    """`kernels` refuses what it fetched in part itself: its library notes what is missing."""
+    more = Add("benchmarks/benchmark_x.py", b"x")
+    publish(served, write_project(tmp_path / "p", license="MIT"), extra=[more])
+    place = make(tmp_path / "project", '[tool.kernels.dependencies]\n"org/twice" = 1\n')
+    write_lock(place, make_lock(HubRegistry(served.endpoint), read_dependencies(place)))
+    ours = our_hub.get_locked_kernel("org/twice", lockfile=place / "kernelmill.lock")
+    served.log.requests.clear()
+    theirs = kernels.load_kernel("org/twice", lockfile=place / "kernels.lock")
+    assert (ours.twice(4), theirs.twice(4)) == (8, 8)
+    assert not served.log.requests
 
 
 def test_versions_take_one_request_each_beside_the_references(served):  # noqa: F811

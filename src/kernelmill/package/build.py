@@ -32,6 +32,7 @@ from kernelmill.package.source_state import source_state
 from kernelmill.package.stubs import write_stubs
 from kernelmill.package.taken_along import taken_along
 from kernelmill.package.toolchain_lock import ToolchainLock, facts_of
+from kernelmill.package.unlocked import say_unlocked
 from kernelmill.package.wheels import build_cache
 from kernelmill.package.whole_file import replace_file
 
@@ -206,7 +207,10 @@ def _build_one(shared: _Run, entry: Entry) -> Built:
         asked = monotonic()
         with hold(locks / f"{name}.lock", _STEP) as held:
             # Some file systems have no locks, which they say at once.
-            if held or monotonic() - asked < _STEP / 2:
+            unlocked = not held and monotonic() - asked < _STEP / 2
+            if unlocked:
+                say_unlocked(locks, "two builds of a variant at once may end with an error")
+            if held or unlocked:
                 return _build_alone(shared, entry)
     raise PackageError(f"another build of {name} has been running for {_WAIT:g} s")
 

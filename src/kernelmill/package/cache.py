@@ -4,7 +4,8 @@
 kernels--org--name/blobs/<key>                 contents, by git's blob id or sha256
 kernels--org--name/snapshots/<commit>/<path>   links to them
 kernels--org--name/refs/<branch>               the commit at which a branch was seen
-kernels--org--name/trees/<commit>.json         all files of a commit
+kernels--org--name/trees/<commit>.json         all files of a commit, if huggingface_hub fetched all
+kernels--org--name/trees/<commit>.kernelmill.json    all files of a commit (ours alone)
 kernels--org--name/kernelmill.json             which registry a commit came from (ours alone)
 .locks/kernels--org--name/<key>.lock           held while a content is downloaded
 ```
@@ -16,7 +17,6 @@ process leaves at most an unfinished file, which the next download goes on from.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import tempfile
@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kernelmill.errors import IntegrityError, NotPublishedError, PackageError, RegistryError
 from kernelmill.package.digest import file_hash, git_blob_id, safe_path
 from kernelmill.package.registry import File, is_commit_id
+from kernelmill.package.unlocked import locked_file
 from kernelmill.package.wanted import check_repo_id
 
 if TYPE_CHECKING:
@@ -154,16 +155,20 @@ class HubCache:
         IntegrityError
             The listing has a path that would leave its place.
         """
-        body = _read_json(self.home(repo_id) / "trees" / f"{commit}.json")
-        rows = body.get("files")
-        if body.get("format_version") != TREE_FORMAT or not isinstance(rows, dict):
-            return None
-        try:
-            return tuple(_file(path, row) for path, row in sorted(rows.items()))
-        except (KeyError, TypeError, ValueError) as error:
-            if isinstance(error, IntegrityError):
-                raise
-            return None
+        for place in self._listings(repo_id, commit):
+            found = _listing(_read_json(place))
+            if found is not None:
+                return found
+        return None
+
+    def _listings(self, repo_id: str, commit: str) -> tuple[Path, Path]:
+        """Return where all files of a commit are listed: by us, by `huggingface_hub`.
+
+        We write no listing of its name: with that, it offers no part of a commit offline, and a
+        kernel is fetched as the variant for one system.
+        """
+        trees = self.home(repo_id) / "trees"
+        return trees / f"{commit}.kernelmill.json", trees / f"{commit}.json"
 
     def files(self, repo_id: str, commit: str, registry: Registry) -> tuple[File, ...]:
         """Return the files of a commit, asking the registry where they were never listed.
@@ -178,7 +183,7 @@ class HubCache:
             known = registry.files(repo_id, commit)
             rows = {file.path: _row(file) for file in known}
             body = {"format_version": TREE_FORMAT, "files": rows}
-            place = self.home(repo_id) / "trees" / f"{commit}.json"
+            place, _ = self._listings(repo_id, commit)
             _write(place, json.dumps(body, indent=1).encode())
         return known
 
@@ -233,10 +238,21 @@ class HubCache:
     def _locked(self, repo_id: str, key: str) -> Iterator[None]:
         """Hold the lock that `huggingface_hub` takes for the same content."""
         place = self.root / ".locks" / self.home(repo_id).name / f"{key}.lock"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with place.open("ab") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with locked_file(place, "two processes that download at once may have to do it again"):
             yield
+
+
+def _listing(body: Mapping[str, Any]) -> tuple[File, ...] | None:  # Any: JSON
+    """Return the files of a listing in the Hub's form; None where it cannot be used."""
+    rows = body.get("files")
+    if body.get("format_version") != TREE_FORMAT or not isinstance(rows, dict):
+        return None
+    try:
+        return tuple(_file(path, row) for path, row in sorted(rows.items()))
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, IntegrityError):
+            raise
+        return None
 
 
 def _fetch(registry: Registry, repo_id: str, commit: str, file: File, target: Path) -> None:

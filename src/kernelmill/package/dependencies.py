@@ -56,7 +56,8 @@ def read_dependencies(directory: Path) -> Dependencies:
             body = tomllib.load(stream)
     except (FileNotFoundError, NotADirectoryError):
         raise PackageError(
-            f"there is no {path}", hint="its [tool.kernelmill.dependencies] name the kernels"
+            f"there is no {path.absolute()}",
+            hint="its [tool.kernelmill.dependencies] name the kernels",
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise PackageError(f"{path} is no TOML: {error}") from None

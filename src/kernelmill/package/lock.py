@@ -333,7 +333,9 @@ def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
         with path.open("rb") as stream:
             text = stream.read(most + 1)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        raise LockError(f"there is no {path}", hint="`kernelmill lock` makes it") from None
+        raise LockError(
+            f"there is no {path.absolute()}", hint="`kernelmill lock` makes it"
+        ) from None
     if len(text) > most:
         raise LockError(f"{path} has more than {most >> 20} MiB")
     return text

@@ -93,8 +93,9 @@ def find_lock(who: Caller, lockfile: Path | str | None = None) -> FoundLock:
             if text is not None:
                 place = f"{name} in the metadata of {distribution.name} {distribution.version}"
                 return FoundLock(parse_lock(text, place), place)
+    of = "" if who.file is None else f" for the module {who.module!r}"
     raise LockError(
-        f"no lock was found for the module {who.module!r}; looked in: {', '.join(looked) or '-'}",
+        f"no lock was found{of}; looked in: {', '.join(looked) or '-'}",
         hint="`kernelmill lock` makes one; installing the project again packs it into its metadata",
     )
 

@@ -30,7 +30,7 @@ from kernelmill.package.requirements import check_arch, check_python
 from kernelmill.package.signature import signature_path
 from kernelmill.package.system import here
 from kernelmill.package.versions import needs_of, newest, variant_files
-from kernelmill.package.wanted import Wanted, branch_of, parse_version
+from kernelmill.package.wanted import Wanted, branch_of, check_repo_id, parse_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -131,7 +131,8 @@ class Shelves:
     # ------------------------------------------------------------------------- trust
 
     def settings(self, repo_id: str) -> RegistrySettings:
-        """Return the registry of a repository."""
+        """Return the registry of a repository, whose name is checked."""
+        check_repo_id(repo_id)
         return self.policy.registry(repo_id, self.registry)
 
     def open(self, settings: RegistrySettings) -> Registry:

@@ -337,7 +337,7 @@ def _rule(row: dict[str, Any], place: str) -> Rule:
     return Rule(
         publisher,
         level,
-        _text(row, "registry", place, "*"),
+        _text(row, "registry", place) if "registry" in row else "*",
         signers,
         identities,
         _text(row, "trusted-root", place, ""),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hmac
 import logging
 import re
+import socket
 import threading
 from collections import deque
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from kernelmill.errors import KernelmillError, PackageError
+from kernelmill.errors import ArgumentError, KernelmillError, PackageError
 from kernelmill.package.serve_answers import Answer, Problem, Request, Service, whole_number
 from kernelmill.package.serve_routes import ROUTES
 
@@ -114,6 +115,11 @@ class Server:
     host, port
         Where it listens; port 0 is any free one.
 
+    Raises
+    ------
+    ArgumentError
+        Nothing can listen there.
+
     Examples
     --------
     >>> from kernelmill.package.registry_files import FilesRegistry
@@ -135,10 +141,10 @@ class Server:
     ) -> None:
         self.log = Log()
         self.access = access or Access()
-        self._http = _Sockets((host, port), handler or Handler)
+        self._http = _listening(host, port, handler or Handler)
         self._http.owner = self
         bound = self._http.server_address[1]
-        self.endpoint = f"http://{host}:{bound}"
+        self.endpoint = f"http://[{host}]:{bound}" if ":" in host else f"http://{host}:{bound}"
         self.service = Service(registry, self.access.trusted)
         self._thread: threading.Thread | None = None
 
@@ -169,6 +175,21 @@ class _Sockets(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
     owner: Server
+
+
+class _Sockets6(_Sockets):
+    address_family = socket.AF_INET6
+
+
+def _listening(host: str, port: int, handler: type[Handler]) -> _Sockets:
+    kind = _Sockets6 if ":" in host else _Sockets
+    try:
+        return kind((host, port), handler)
+    except OSError as error:
+        raise ArgumentError(
+            f"nothing can listen on {host} port {port}: {(error.strerror or str(error)).lower()}",
+            hint="--port 0 takes any free port, --host an address of this machine",
+        ) from None
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -7,7 +7,6 @@ behind fsspec by the one `put` of the storage.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import importlib
 import os
 import shutil
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from kernelmill.errors import MissingExtraError, RegistryError
+from kernelmill.package.unlocked import locked_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -112,10 +112,8 @@ class Folder:
     @contextlib.contextmanager
     def locked(self, name: str) -> Iterator[None]:
         """See `Shelf`."""
-        place = self.root / name
-        place.mkdir(parents=True, exist_ok=True)
-        with (place / ".lock").open("ab") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        of_two = "of two pushes at the same moment the later one wins"
+        with locked_file(self.root / name / ".lock", of_two):
             yield
 
 
