@@ -229,10 +229,13 @@ def shell(*, project: str, torch: str | None, fresh: bool, command: tuple[str, .
 
     from kernelmill.config import child_environment
     from kernelmill.package.matrix import read_project
-    from kernelmill.package.shell import environment_of
+    from kernelmill.package.shell import environment_of, lacks_torch
 
-    made = environment_of(read_project(Path(project)), torch, fresh=fresh)
+    found = read_project(Path(project))
+    made = environment_of(found, torch, fresh=fresh)
     click.echo(f"environment: {made.path}", err=True)
+    if lacks_torch(found, torch):
+        click.echo("note: there is no torch in it; --torch VERSION installs one", err=True)
     made.execute(command or (child_environment().get("SHELL", "/bin/sh"),))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import traceback
 import warnings
@@ -61,7 +62,7 @@ class Program(click.Group):
             status = USER_ERROR
         except OSError as error:  # a full disk, a directory without rights
             name = error.filename2 or error.filename  # of a copy, where to
-            place = f" ({name})" if name else ""
+            place = f" ({os.fsdecode(name)})" if isinstance(name, (str, bytes)) and name else ""
             _say_error(f"{(error.strerror or str(error)).lower()}{place}")
             _say_traceback()
             status = USER_ERROR

@@ -7,11 +7,17 @@ import os
 import subprocess
 import sys
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import kernel_projects as kp
+from kernelmill.errors import PackageError, ToolchainError
+from kernelmill.package import choice, matrix, system
+from kernelmill.package.matrix import read_project
+from kernelmill.package.project_tests import variant_for
+from kernelmill.package.shell import Environment, lacks_torch
 
 CPU = f"torch-stable-abi210-cpu-{kp.MACHINE}"
 GREY = """
@@ -263,6 +269,29 @@ def test_all_variants_with_an_older_torch_and_all_architectures(tmp_path):
     for version, backend in (("13.0", "cu130"), ("12.8", "cu128")):
         place = root / "build" / f"torch211-cxx11-{backend}-{kp.MACHINE}"
         assert read_metadata(place).archs == default_archs(Release.parse(version))
+
+
+def test_what_is_built_and_cannot_be_loaded_here_needs_its_framework(tmp_path, monkeypatch):
+    place = kp.scaffolded(tmp_path / "grey", "tvm-ffi", ("cpu",))
+    project = read_project(place)
+    with pytest.raises(PackageError, match="img2gray is not built yet\n\nhint: `kernelmill build`"):
+        variant_for(project)
+    (place / "build" / f"tvm-ffi01-cpu-{kp.MACHINE}").mkdir(parents=True)
+    without = replace(system.here("cpu"), tvm_ffi=None)
+    for module in (choice, matrix):
+        monkeypatch.setattr(module, "here", lambda *_: without)
+    with pytest.raises(PackageError) as caught:
+        variant_for(project)
+    assert caught.value.message.endswith("it is for tvm-ffi 0.1; no tvm-ffi is installed")
+    assert caught.value.hint.startswith("`pip install apache-tvm-ffi` brings what it needs")
+
+
+def test_a_shell_says_what_is_not_in_it(root, tmp_path):
+    environment = Environment(tmp_path, {"PATH": str(tmp_path)})
+    with pytest.raises(ToolchainError, match="there is no program 'nosuch' in the environment"):
+        environment.execute(["nosuch"])
+    project = read_project(root)
+    assert [lacks_torch(project, torch) for torch in (None, "2.12")] == [True, False]
 
 
 @pytest.mark.slow

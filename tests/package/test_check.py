@@ -95,6 +95,8 @@ def test_a_build_of_ours_passes(project):
 def test_where_variants_are_looked_for(project, tmp_path):
     (found,) = find_variants(project)
     assert find_variants(project / "build") == find_variants(found) == (found,)
+    (tmp_path / "cmake-kernelmill").mkdir()
+    (tmp_path / "cmake-kernelmill" / "metadata.json").write_text("{}")  # what CMake is given
     with pytest.raises(PackageError, match="there are no built variants in"):
         find_variants(tmp_path)
 

@@ -17,6 +17,7 @@ from kernelmill.package.check_python import PYTHON_RULES
 from kernelmill.package.check_run import run_findings
 from kernelmill.package.check_subject import Finding, open_subject
 from kernelmill.package.check_torch import TORCH_RULES
+from kernelmill.package.clean import FOLDER as CMAKE_FOLDER
 from kernelmill.package.metadata import BACKENDS
 from kernelmill.package.variant import Variant
 
@@ -69,8 +70,10 @@ def find_variants(path: Path) -> tuple[Path, ...]:
 
 def _is_variant(path: Path) -> bool:
     """Tell a variant by its metadata, else by its name; `torch-ext` is none of a known backend."""
-    if not path.is_dir() or (path / "metadata.json").is_file():
-        return path.is_dir()
+    if not path.is_dir() or path.name == CMAKE_FOLDER:
+        return False
+    if (path / "metadata.json").is_file():
+        return True
     try:
         variant = Variant.parse(path.resolve().name)
     except PackageError:

@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Final
 from kernelmill.config import child_environment
 from kernelmill.errors import MissingExtraError, PackageError, ToolchainError
 from kernelmill.package.choice import local_variant
+from kernelmill.package.frameworks import kind_of
 from kernelmill.package.manifest import TorchNoarch
+from kernelmill.package.matrix import machine_entries
 from kernelmill.package.metadata import read_metadata
 from kernelmill.runtime.emulator import Sanitizer, run_program
 from kernelmill.toolchain.nvrtc import CudaOptions
@@ -78,7 +80,8 @@ def variant_for(project: Project) -> Path:
     try:
         variant = local_variant(project.root / "build")
     except PackageError as error:
-        raise PackageError(error.message, hint="`kernelmill build` makes it") from None
+        hint = _install_hint(project) or "`kernelmill build` makes it"
+        raise PackageError(error.message, hint=hint) from None
     metadata, general = read_metadata(variant), project.manifest.general
     if (metadata.name, metadata.version) != (general.name, general.version):
         raise PackageError(
@@ -87,6 +90,15 @@ def variant_for(project: Project) -> Path:
             hint="`kernelmill build` makes it anew",
         )
     return variant
+
+
+def _install_hint(project: Project) -> str:
+    """Say what is missing where what this machine can build is built and cannot be loaded."""
+    for entry in machine_entries(project):
+        if (project.root / "build" / str(entry.variant)).is_dir():
+            name = "apache-tvm-ffi" if kind_of(entry.variant) == "tvm-ffi" else "torch"
+            return f"`pip install {name}` brings what it needs; `kernelmill build` made it"
+    return ""
 
 
 def untested(project: Project, variant: Path, *, gpu: bool) -> list[str]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from kernelmill.config import child_environment
 from kernelmill.errors import ToolchainError
 from kernelmill.package.editable import hook_files
+from kernelmill.package.manifest import Torch, TorchNoarch, TvmFfi
 from kernelmill.package.wheels import build_cache
 from kernelmill.toolchain.run import run
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from kernelmill.package.matrix import Project
 
-__all__ = ["Environment", "environment_of"]
+__all__ = ["Environment", "environment_of", "lacks_torch"]
 
 _DONE: Final = ".kernelmill-complete"
 _MAKE_SECONDS: Final = 120.0
@@ -40,6 +41,7 @@ from kernelmill.cli import main
 sys.exit(main())
 """
 _TOOLS: Final = ("numpy", "click", "pytest")
+_TVM_FFI: Final = "apache-tvm-ffi"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +57,20 @@ class Environment:
         return self.path / "bin" / "python"
 
     def execute(self, command: Sequence[str]) -> None:
-        """Replace this process by a command that runs in the environment."""
-        os.execvpe(command[0], list(command), self.variables)  # noqa: S606 - the user's own
+        """Replace this process by a command that runs in the environment.
+
+        Raises
+        ------
+        ToolchainError
+            There is no such program.
+        """
+        found = shutil.which(command[0], path=self.variables["PATH"])
+        if found is None:
+            raise ToolchainError(
+                f"there is no program {command[0]!r} in the environment, nor on PATH",
+                hint=f"`kernelmill shell -- python -m pip install ...` adds to {self.path}",
+            )
+        os.execve(found, list(command), self.variables)  # noqa: S606 - the user's own
 
 
 def environment_of(project: Project, torch: str | None, *, fresh: bool = False) -> Environment:
@@ -76,7 +90,8 @@ def environment_of(project: Project, torch: str | None, *, fresh: bool = False) 
     ToolchainError
         It cannot be made: pip's own output is in `log`.
     """
-    wanted = [*_TOOLS]
+    of_ffi = any(isinstance(m.framework, TvmFfi) for _, m in project.manifests)
+    wanted = [*_TOOLS, *([_TVM_FFI] if of_ffi else ())]
     if torch:
         wanted.append(f"torch=={torch}.*" if torch.count(".") == 1 else f"torch=={torch}")
     text = "\0".join([str(project.root), sys.executable, *wanted])
@@ -87,6 +102,12 @@ def environment_of(project: Project, torch: str | None, *, fresh: bool = False) 
     if not (path / _DONE).exists():
         _make(path, project, wanted)
     return Environment(path, _variables(path))
+
+
+def lacks_torch(project: Project, torch: str | None) -> bool:
+    """Return whether a project of torch gets an environment without it."""
+    kinds = (Torch, TorchNoarch)
+    return not torch and all(isinstance(m.framework, kinds) for _, m in project.manifests)
 
 
 def _make(path: Path, project: Project, wanted: Sequence[str]) -> None:
