@@ -178,6 +178,16 @@ def test_bits_choose_what_counts(small_tiles):
         assert same(km.argsort(x, bits=(low, high)), np.argsort(part, kind="stable"))
 
 
+@pytest.mark.parametrize("name", ["u1", "u4", "i8"])
+def test_bits_choose_what_counts_in_short_rows_too(name):
+    x = np.random.default_rng(2).integers(0, 100, (2, 300)).astype(name)
+    for low, high in ((1, 4), (0, 5), (3, 3)):
+        part = x.astype("u8") % (1 << high) >> low
+        places = km.argsort(x, bits=(low, high))
+        assert same(places, np.argsort(part, kind="stable"))
+        assert same(km.sort(x, bits=(low, high)), np.take_along_axis(x, places, -1))
+
+
 @pytest.mark.parametrize(("name", "low", "high"), [("f4", 20, 32), ("f2", 0, 15), ("c8", 20, 40)])
 def test_tiles_are_filled_up_for_any_bits(small_tiles, name, low, high):
     x = sample(name, 700)

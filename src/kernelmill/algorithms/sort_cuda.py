@@ -233,7 +233,8 @@ class _RadixCall(Call):
         """Bind all launches of the call."""
         work = self.work
         nbytes = self.payload_bytes()
-        ranks = radix_ranks(self.chip, *work.shape)
+        # What compares elements with each other looks at all bits.
+        ranks = radix_ranks(self.chip, *work.shape) if self.order.is_whole else None
         row = None
         if ranks is None:
             row = radix_row(self.chip, work.type.itemsize, nbytes, work.length)

@@ -72,6 +72,11 @@ class RadixOrder:
         return max(1, -(-(self.end - self.first) // _DIGIT_BITS))
 
     @property
+    def is_whole(self) -> bool:
+        """Whether all bits of an element count."""
+        return self.first == 0 and self.end == 8 * self.type.itemsize
+
+    @property
     def dear(self) -> int:
         """What it costs to look at a digit: 0 for integers, 1 for floats, 2 for pairs of them."""
         return {"float": 1, "complex": 2}.get(self.type.kind, 0)
