@@ -67,6 +67,7 @@ def test_what_does_not_hold_is_status_1_and_can_be_repaired(served, tmp_path):  
     done = invoke("verify", "org/twice", "--version", "1")
     assert done.exit_code == 1
     assert "torch-universal  FAILS\n  commit      NO" in done.stdout
+    assert " data.bin: expected " in done.stdout
     assert done.stderr.startswith("error: 1 of 1 variants fail: torch-universal")
     assert ok("verify", "org/twice", "--version", "1", "--repair").stdout.startswith("torch-universal  holds")  # fmt: skip
     assert hub.get_kernel("org/twice", version=1).twice(1) == 2

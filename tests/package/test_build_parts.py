@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelmill.errors import CompileError, PackageError, ToolchainError
+from kernelmill.config import override
+from kernelmill.errors import CacheWarning, CompileError, PackageError, ToolchainError
 from kernelmill.package.archs import Arch, gencode, loose_intersection, sorted_archs
+from kernelmill.package.build_cache import build_cache
 from kernelmill.package.cuda12 import _taken
 from kernelmill.package.elf import read_library
 from kernelmill.package.includes import closure_of, torch_includes
@@ -20,6 +22,25 @@ from kernelmill.package.objects import Objects, Unit, _depends
 from kernelmill.package.stubs import stub
 from kernelmill.package.wheel import write_archive
 from kernelmill.toolchain import find_host_compiler
+
+# ----------------------------------------------------------------------------- the cache
+
+
+def test_builds_go_on_where_nothing_can_be_kept(tmp_path):
+    (tmp_path / "file").write_text("")
+    with override(cache_dir=tmp_path / "file" / "cache"):
+        with pytest.warns(CacheWarning) as said:
+            place = build_cache()
+        assert build_cache() == place  # and nothing more is said
+    assert place.is_dir()
+    assert str(said[0].message) == (
+        f"what builds fetch and compile cannot be kept in {tmp_path}/file/cache/build: not a "
+        f"directory ({tmp_path}/file/cache/build); this process keeps it in {place} until it ends; "
+        "set KERNELMILL_CACHE_DIR to a directory of yours"
+    )
+    with override(cache_dir=tmp_path / "cache"):
+        assert build_cache() == tmp_path / "cache" / "build"
+
 
 # ----------------------------------------------------------------------------- capabilities
 

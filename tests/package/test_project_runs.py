@@ -116,11 +116,14 @@ def test_what_is_built_is_of_another_version(root):
     )
 
 
-def test_a_changed_file_is_not_tested(root, quiet):
+def test_a_changed_file_is_not_tested(root, capfd):
     (root / "build" / NAME / "__init__.py").write_text("grey = None\n")
     (root / "tests" / "on_device.cu").unlink()
     done = invoke("test", "--project", str(root))
     assert (done.exit_code, done.stdout) == (1, f"tests in Python: failed on {NAME}\n")
+    said = capfd.readouterr().err  # pytest's, which is a process of its own
+    assert f"ERROR: {root / 'build' / NAME} is not what its digest promises" in said
+    assert "INTERNALERROR" not in said
 
 
 def test_no_tests(root):

@@ -20,6 +20,7 @@ from kernelmill.config import get_config
 from kernelmill.errors import PackageError
 from kernelmill.package.archs import sorted_archs
 from kernelmill.package.artifact import Artifact, swap, write_artifact
+from kernelmill.package.build_cache import build_cache
 from kernelmill.package.commands import Cancelled, Commands
 from kernelmill.package.contents import contents_of, identifier_of
 from kernelmill.package.digest import file_hash, hash_variant
@@ -33,7 +34,6 @@ from kernelmill.package.stubs import write_stubs
 from kernelmill.package.taken_along import taken_along
 from kernelmill.package.toolchain_lock import ToolchainLock, facts_of
 from kernelmill.package.unlocked import say_unlocked
-from kernelmill.package.wheels import build_cache
 from kernelmill.package.whole_file import replace_file
 
 if TYPE_CHECKING:

@@ -96,7 +96,12 @@ def read_library(path: Path) -> Library:
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return _Reader(data).library()
-    except (struct.error, ValueError, IndexError, KeyError, OverflowError) as error:
+    except struct.error:
+        size = path.stat().st_size
+        raise PackageError(
+            f"{path} is no ELF library that can be read: it ends too early, after {size:,} bytes"
+        ) from None
+    except (ValueError, IndexError, KeyError, OverflowError) as error:
         # ValueError: an empty file cannot be mapped; text that is no UTF-8.
         raise PackageError(f"{path} is no ELF library that can be read: {error}") from None
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kernelmill.errors import IntegrityError, ToolchainError
+from kernelmill.package.build_cache import build_cache
 from kernelmill.package.digest import hash_variant
 from kernelmill.package.wheels import (
     WheelFile,
-    build_cache,
     extract_wheel,
     fetched,
     kept_tree,

@@ -147,7 +147,7 @@ def _facts(found: Candidate) -> Facts:
         archs=metadata.archs or (),
         source=metadata.source or "",
         upstream=metadata.upstream or "",
-        built_by=f"kernel-builder {provenance.builder}" if provenance else "",
+        built_by=_builder(provenance),
         built_from=_state(provenance),
         kernels=tuple(map(str, needs.kernels)),
         python=tuple(map(str, needs.python)),
@@ -155,6 +155,12 @@ def _facts(found: Candidate) -> Facts:
         signed_by=tuple(_signers(found.directory)),
         directory=str(found.directory),
     )
+
+
+def _builder(provenance: Provenance | None) -> str:
+    """Return what built a kernel: the format has a bare version for `kernel-builder`'s."""
+    made = provenance.builder if provenance else ""
+    return f"kernel-builder {made}" if made[:1].isdigit() else made
 
 
 def _state(provenance: Provenance | None) -> str:
@@ -212,7 +218,7 @@ def _tried(name: str, work: Callable[[], object], text: str) -> Check:
     try:
         found = work()
     except PackageError as error:
-        return Check(name, holds=False, text=error.message.partition("\n")[0])
+        return Check(name, holds=False, text=" ".join(error.message.split()))
     return Check(name, holds=True, text=text if found is None else str(found))
 
 

@@ -86,7 +86,7 @@ def read_text(value: object, path: str) -> str:
 def read_whole(value: object, path: str) -> int:
     """Read a whole number, at least 0."""
     if type(value) is not int or not 0 <= value <= _MOST:
-        raise wrong(path, "a whole number, at least 0", value)
+        raise wrong(path, f"a whole number from 0 to {_MOST}", value)
     return value
 
 

@@ -11,8 +11,9 @@ import shutil
 from typing import TYPE_CHECKING, Final
 
 from kernelmill.cache.key import digest
+from kernelmill.package.build_cache import build_cache
 from kernelmill.package.includes import torch_includes
-from kernelmill.package.wheels import build_cache, kept_tree
+from kernelmill.package.wheels import kept_tree
 from kernelmill.toolchain.memo import stamp
 
 if TYPE_CHECKING:

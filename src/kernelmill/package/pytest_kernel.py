@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from kernelmill.errors import KernelImportError, PackageError
 from kernelmill.package.load import load, read_candidate
 
 __all__ = ["import_as_itself", "pytest_addoption", "pytest_configure"]
@@ -31,5 +32,13 @@ def pytest_addoption(parser: Any) -> None:  # Any: pytest, which is not imported
 def pytest_configure(config: Any) -> None:  # Any: as above
     """Load the variant before tests are collected: they import it."""
     variant = config.getoption("--kernel-variant")
-    if variant:
+    if not variant:
+        return
+    try:
         import_as_itself(Path(variant))
+    except KernelImportError:  # the traceback leads into the user's own code
+        raise
+    except PackageError as error:
+        from pytest import UsageError  # noqa: PLC0415, PT013 - this module may be imported without
+
+        raise UsageError(str(error)) from None

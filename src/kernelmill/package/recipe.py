@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Final
 from kernelmill.cache.key import digest
 from kernelmill.errors import ManifestError, NotImplementedHere, ToolchainError
 from kernelmill.package.archs import Arch, gencode, loose_intersection, sorted_archs
+from kernelmill.package.build_cache import build_cache
 from kernelmill.package.cutlass import cutlass_folders, cutlass_headers, stands_in
 from kernelmill.package.frameworks import binding_of, kind_of
 from kernelmill.package.includes import Closure, closure_of
 from kernelmill.package.nvcc import default_archs, find_cuda
 from kernelmill.package.objects import Unit
-from kernelmill.package.wheels import build_cache
 from kernelmill.toolchain.host import find_host_compiler
 
 if TYPE_CHECKING:

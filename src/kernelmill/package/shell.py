@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Final
 
 from kernelmill.config import child_environment
 from kernelmill.errors import ToolchainError
+from kernelmill.package.build_cache import build_cache
 from kernelmill.package.editable import hook_files
 from kernelmill.package.manifest import Torch, TorchNoarch, TvmFfi
-from kernelmill.package.wheels import build_cache
 from kernelmill.toolchain.run import run
 
 if TYPE_CHECKING:

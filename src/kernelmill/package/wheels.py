@@ -18,15 +18,15 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
 from kernelmill.cache.lock import Workspace, hold, sweep
-from kernelmill.config import get_config
 from kernelmill.errors import ToolchainError
+from kernelmill.package.build_cache import build_cache
 from kernelmill.package.digest import safe_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-__all__ = ["PINNED", "Pin", "Tree", "WheelFile", "build_cache", "kept_tree", "unpacked", "wheel_of"]
+__all__ = ["PINNED", "Pin", "Tree", "WheelFile", "kept_tree", "unpacked", "wheel_of"]
 
 _WAIT: Final = 1800.0  # seconds; another process may be fetching 230 MB on a slow line
 _FACTS: Final = "facts.json"
@@ -113,11 +113,6 @@ class Tree:
 
     path: Path
     wheels: tuple[WheelFile, ...]
-
-
-def build_cache() -> Path:
-    """Return the directory where builds keep headers, wheels and objects."""
-    return get_config().cache_dir / "build"
 
 
 def wheel_of(pin: Pin) -> WheelFile:
