@@ -252,9 +252,9 @@ def declaration(name: str, type_: Type, read: set[str]) -> str:
 
 
 def words_read(lines: Sequence[str]) -> set[str]:
-    """Return the words of the lines without the variables that are assigned to."""
+    """Return the words of the lines without members and the variables that are assigned to."""
     values = (re.sub(r"^ *\w+ = ", "", line) for line in lines)
-    return {word for value in values for word in re.findall(r"\w+", value)}
+    return {word for value in values for word in re.findall(r"(?<![.\w])\w+", value)}
 
 
 def _bottom_up(root: ir.Expr) -> tuple[list[ir.Expr], Counter[int]]:
