@@ -17,6 +17,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kernelmill.config import child_environment
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -104,7 +106,7 @@ def library_places(
 
     Whether the system knows its names is seen when they are loaded.
     """
-    env = os.environ if environment is None else environment
+    env = child_environment() if environment is None else environment
     found = [
         place
         for site in _sites(path)
