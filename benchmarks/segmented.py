@@ -41,6 +41,11 @@ def mixed(elements: int) -> np.ndarray[Any, Any]:
     return np.unique(offsets)  # none is empty: np.add.reduceat gives something else there
 
 
+def _ones(elements: int) -> np.ndarray[Any, Any]:
+    """Return offsets of half of the elements one by one, and of the others together."""
+    return np.append(np.arange(elements // 2 + 1), elements)
+
+
 def cases(budget: Budget) -> Iterator[Case]:
     """Yield the cases of the family."""
     for elements in budget.sizes:
@@ -49,6 +54,7 @@ def cases(budget: Budget) -> Iterator[Case]:
             offsets = np.minimum(np.arange(0, elements + length, length), elements)
             yield _sums(f"sums of segments of {length}", x, offsets, 2.5 if length == 8 else 1.0)
         yield _sums("sums of segments of mixed lengths", x, mixed(elements), 1.0)
+        yield _sums("sums of segments of 1 and one of half of all", x, _ones(elements), 1.0)
 
 
 def _sums(name: str, x: np.ndarray[Any, Any], offsets: np.ndarray[Any, Any], ratio: float) -> Case:

@@ -88,6 +88,22 @@ CALLS: dict[str, tuple[Any, type[Exception], str, str]] = {
         lambda: km.reduce(3), km.ArgumentError,
         "all inputs are Python scalars", "pass one as `np.asarray(x)`",
     ),
+    "a Python scalar beside edges": (
+        lambda: km.histogram_range(2.5, [0, 1, 4]), km.ArgumentError,
+        "all inputs are Python scalars", "pass one as `np.asarray(x)`",
+    ),
+    "segments of no dimensions": (
+        lambda: km.segmented_reduce(np.array(3.0), [0, 1]), km.ShapeError,
+        "`x` has shape (); expected: one dimension", "pass `x.reshape(-1)`",
+    ),
+    "a number as output": (
+        lambda: km.reduce(X, out=3), km.ArgumentError,
+        f"argument 'out' is a int; {ACCEPTED}", "pass `np.asarray(out)`",
+    ),
+    "None among outputs of segments": (
+        lambda: km.segmented_scan(X, np.array([0, 3]), out=(np.zeros(3), None)), km.ArgumentError,
+        "an iterator has a part of type NoneType, which is no array", "",
+    ),
     "objects": (
         lambda: km.transform(np.array([1, None]), same_value), km.DTypeError,
         "argument 'inputs': dtype object is not served", SERVED,

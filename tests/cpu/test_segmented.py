@@ -15,6 +15,7 @@ import kernelmill as km
 from array_layouts import same
 from kernelmill.algorithms.policy import segment_tree
 
+it = km.iterators
 pytestmark = pytest.mark.usefixtures("device")
 
 TYPES = ["i1", "f2", "c8", *(pytest.param(t, marks=pytest.mark.slow)
@@ -293,10 +294,23 @@ def test_a_plan_looks_at_the_offsets_of_each_call() -> None:
         plan(x, halves)
 
 
+@pytest.mark.not_on("cuda", "emulator")
+@pytest.mark.parametrize("step", [1, -2])
+def test_scans_of_ones_beside_a_long_segment(step: int) -> None:
+    lengths = [*[1] * 100, 300_001, *[1] * 71, 5, 16 * 16384, 2]
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    x = np.random.default_rng(4).integers(-99, 99, 2 * offsets[-1])[::step][: offsets[-1]]
+    inclusive = np.concatenate([np.cumsum(part) for part in pieces(x, offsets)])
+    same(km.segmented_scan(x, offsets), inclusive)
+    same(km.segmented_scan(x, offsets, exclusive=True, init=7), inclusive - x + 7)
+    same(km.segmented_scan(x, offsets, last_of), x.copy())
+    backwards = np.empty_like(inclusive)
+    km.segmented_scan(it.reverse(x), len(x) - offsets[::-1], out=it.reverse(backwards))
+    from_behind = [np.cumsum(part[::-1])[::-1] for part in pieces(x, offsets)]
+    same(backwards, np.concatenate(from_behind))
+
+
 # ----------------------------------------------------------------------------- offsets as iterators
-
-it = km.iterators
-
 
 def evenly(size: int, length: int, start: int = 0) -> Any:
     """Offsets `start`, `start + length`, … of so many elements; a count that needs no memory."""

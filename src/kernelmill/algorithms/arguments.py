@@ -239,7 +239,8 @@ def argument(
     `on_cuda` asks for arrays in the memory of a device; scalars are on the host always. `wide` is
     as in `arguments_of`.
     """
-    if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
+    is_number = isinstance(value, (bool, int, float, complex)) and not writable
+    if is_number and not isinstance(value, np.generic):
         weak = weak_type_of(value)
         stored = weak.storage if isinstance(weak, WeakType) else weak
         assert isinstance(stored, DType)

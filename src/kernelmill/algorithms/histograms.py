@@ -156,6 +156,8 @@ def _arguments(inputs: tuple[Any, ...], request: Request) -> list[Argument]:
     """Return the inputs by the names that the caller knows them by."""
     found = zip(arguments_of(inputs, "x"), _names(request, len(inputs)), strict=True)
     given = [replace(a, name=name) for a, name in found]
+    if given[0].is_weak:  # beside edges, which are an array
+        raise ArgumentError("all inputs are Python scalars", hint="pass one as `np.asarray(x)`")
     if not request.interleaved:
         return given
     return [*(_channel(given[0], k) for k in range(len(request.bins))), *given[1:]]

@@ -464,7 +464,13 @@ def shape_of(array: Any) -> tuple[int, ...]:
     interface = getattr(array, "__cuda_array_interface__", None)
     if interface is not None:
         return tuple(map(int, interface["shape"]))
-    return (len(array),) if hasattr(array, "__dlpack__") else tuple(memoryview(array).shape or ())
+    if hasattr(array, "__dlpack__"):
+        return (len(array),)
+    try:
+        return tuple(memoryview(array).shape or ())
+    except TypeError as error:
+        kind = type(array).__name__
+        raise ArgumentError(f"an iterator has a part of type {kind}, which is no array") from error
 
 
 def _extent(array: Any) -> int:

@@ -287,8 +287,8 @@ def _need_no_look(request: SegmentRequest, arrays: tuple[Any, ...]) -> bool:
     x, offsets = arrays[:2]
     if type(offsets) is not np.ndarray:
         return is_on_cuda(offsets)
-    if len(arrays) > 2 or offsets.ndim != 1 or offsets.size < 2:  # noqa: PLR2004 - begins and ends
-        return False
+    if len(arrays) > 2 or offsets.ndim != 1 or offsets.size < 2 or len(x.shape) != 1:  # noqa: PLR2004
+        return False  # of begins and ends, or what is an error
     lacks = request.op.identity is None  # an empty segment has no result then
     if offsets.size <= _FEW and not lacks:
         each = offsets.tolist()

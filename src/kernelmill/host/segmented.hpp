@@ -300,35 +300,95 @@ struct segmented {
       before = scan_chunk<Exclusive>(job, begin + at, smaller(chunk_elements, n - at),
                                      at ? &before : nullptr);
   }
+  // Chunks of a long segment go side by side, so that their chains of operations overlap: chunk number `first`
+  // and those behind it, all of them whole.
+  static constexpr i64 together_chunks = 4;
+  static KM_HOT void totals_beside(const Job& given, i64 begin, A* parts) {
+    const Job job = given;
+    A sum[together_chunks];
+    KM_UNROLL_ALL
+    for (i64 k = 0; k < together_chunks; k++) sum[k] = value_at(job, begin + k * chunk_elements);
+    for (i64 i = 1; i < chunk_elements; i++)
+      KM_UNROLL_ALL
+      for (i64 k = 0; k < together_chunks; k++)
+        sum[k] = job.fold(sum[k], value_at(job, begin + k * chunk_elements + i));
+    for (i64 k = 0; k < together_chunks; k++) parts[k] = sum[k];
+  }
+  template <bool Exclusive> static KM_HOT void scan_beside(const Job& given, i64 begin, const A* before) {
+    const Job job = given;
+    A sum[together_chunks], start[together_chunks];
+    KM_UNROLL_ALL
+    for (i64 k = 0; k < together_chunks; k++) {
+      const i64 at = begin + k * chunk_elements;
+      start[k] = before[k], sum[k] = value_at(job, at);
+      job.store(at, job.fold.finish(Exclusive ? start[k] : job.fold(start[k], sum[k])));
+    }
+    for (i64 i = 1; i < chunk_elements; i++)
+      KM_UNROLL_ALL
+      for (i64 k = 0; k < together_chunks; k++) {
+        const i64 at = begin + k * chunk_elements + i;
+        const A next = job.fold(sum[k], value_at(job, at));
+        job.store(at, job.fold.finish(job.fold(start[k], Exclusive ? sum[k] : next)));
+        sum[k] = next;
+      }
+  }
   template <bool Exclusive> static KM_COLD void scan_together(const Job& job, i64 begin, i64 n) {
     A* parts = (A*)job.call->workspace;
-    const i64 count = ceil_div(n, chunk_elements);
+    const i64 count = ceil_div(n, chunk_elements), whole = n / chunk_elements, step = together_chunks;
+    const auto start = [&](i64 k) { return begin + k * chunk_elements; };
     const auto size = [&](i64 k) { return smaller(chunk_elements, n - k * chunk_elements); };
     auto totals = [&](i64 low, i64 high) {
-      for (i64 k = low; k < high; k++)
-        parts[k] = left_to_right(job, begin + k * chunk_elements, size(k));
+      for (i64 g = low; g < high; g++)
+        if (g * step + step <= whole)
+          totals_beside(job, start(g * step), parts + g * step);
+        else
+          for (i64 k = g * step; k < smaller(count, g * step + step); k++)
+            parts[k] = left_to_right(job, start(k), size(k));
     };
-    for_tasks(job.call, count, totals);
+    for_tasks(job.call, ceil_div(count, step), totals);
     for (i64 k = 1; k < count; k++) parts[k] = job.fold(parts[k - 1], parts[k]);
     auto results = [&](i64 low, i64 high) {
-      for (i64 k = low; k < high; k++)
-        scan_chunk<Exclusive>(job, begin + k * chunk_elements, size(k), k ? parts + k - 1 : nullptr);
+      for (i64 g = low; g < high; g++)
+        if (g && g * step + step <= whole)
+          scan_beside<Exclusive>(job, start(g * step), parts + g * step - 1);
+        else
+          for (i64 k = g * step; k < smaller(count, g * step + step); k++)
+            scan_chunk<Exclusive>(job, start(k), size(k), k ? parts + k - 1 : nullptr);
     };
-    for_tasks(job.call, count, results);
+    for_tasks(job.call, ceil_div(count, step), results);
   }
-  template <bool Exclusive>
-  static KM_COLD void scan(const Call* call, const Map& map, const F& fold, const Empty& empty) {
-    const Job job(call, map, fold, empty);
-    Long found;
-    auto one = [&](i64 low, i64 high) {
-      for (i64 i = low; i < high; i++) {
+  // Segments of one element each, one after the other, as `store_ones` has them.
+  template <bool Exclusive> static KM_INL void scan_ones(const Job& job, i64 i) {
+    const i64 at = job.begin(i);
+    const reader<X> from(job.element_of(at), job.step);
+    R made[beside];
+    KM_IVDEP
+    for (i64 j = 0; j < beside; j++)
+      made[j] = Exclusive ? job.empty() : job.fold.finish(value_of(job, from, j));
+    for (i64 j = 0; j < beside; j++) job.store(at + j, made[j]);
+  }
+  template <bool Exclusive> static KM_HOT void scan_few(const Job& given, Long& found, i64 low, i64 high) {
+    const Job job = given;
+    for (i64 i = low; i < high;) {
+      if (i + beside <= high && ones(job, i)) {
+        scan_ones<Exclusive>(job, i);
+        i += beside;
+        continue;
+      }
+      for (const i64 stop = smaller(i + beside, high); i < stop; i++) {
         const i64 begin = job.begin(i), n = job.end(i) - begin;
         if (n >= long_segment)
           found.add(i);
         else if (n > 0)
           scan_one<Exclusive>(job, begin, n);
       }
-    };
+    }
+  }
+  template <bool Exclusive>
+  static KM_COLD void scan(const Call* call, const Map& map, const F& fold, const Empty& empty) {
+    const Job job(call, map, fold, empty);
+    Long found;
+    auto one = [&](i64 low, i64 high) { scan_few<Exclusive>(job, found, low, high); };
     auto all = [&](i64, i64 begin, i64 n) { scan_together<Exclusive>(job, begin, n); };
     each(job, extent_of(call, 0, call->ndim), found, one, all);
   }
