@@ -487,6 +487,10 @@ def test_no_registry_may_be_asked(tmp_path):
     file = File("build/a", 1, "0" * 40)
     with pytest.raises(RegistryError, match="is not in the cache, and no registry may be asked"):
         HubCache(tmp_path).fetch_file("org/x", "a" * 40, file, [])
+    blob = tmp_path / "kernels--org--x" / "blobs" / file.key
+    blob.write_bytes(b"1234")
+    with pytest.raises(RegistryError, match=r"damaged in the cache \(4 bytes, not 1 as its commit"):
+        HubCache(tmp_path).fetch_file("org/x", "a" * 40, file, [])
 
 
 def test_a_branch_that_moved_back_gives_what_it_points_at_now(served, there, tmp_path):  # noqa: F811

@@ -195,6 +195,13 @@ def test_a_call_vouches_where_no_rule_decides_and_weakens_none(served, tmp_path,
             hub.get_kernel("org/twice", version=1, trust=trust)
 
 
+@pytest.mark.parametrize("trust", ["stranger/twice-and-more", "stranger/twice", 1, None])
+def test_what_vouches_for_nobody_is_refused(served, tmp_path, trust):  # noqa: F811
+    publish(served, write_project(tmp_path / "p"), "stranger/twice")
+    with pytest.raises(PackageError, match="^trust is .*; accepted: True, False, a list of rep"):
+        hub.get_kernel("stranger/twice", version=1, trust=trust)
+
+
 def test_level_2_needs_a_digest(served, tmp_path):  # noqa: F811
     publish(served, write_project(tmp_path / "p", digest=False))
     assert hub.get_kernel("org/twice", version=1).twice(1) == 2

@@ -97,6 +97,10 @@ def test_a_loader_needs_one_of_version_and_revision():
         Wanted.of(1, "v1")
     with pytest.raises(PackageError, match="neither a version nor a revision"):
         Wanted.of(None, None)
+    with pytest.raises(PackageError, match="^version is ''; accepted: an integer from 0, or a ran"):
+        Wanted.of("", None)
+    with pytest.raises(PackageError, match="^revision is ''; accepted: a text"):
+        Wanted.of(None, "")
 
 
 @pytest.mark.parametrize(
@@ -118,11 +122,31 @@ def test_branches_and_tags():
 
 
 @pytest.mark.parametrize(
-    "text", ["org", "org/", "/x", "a/b/c", "org/..", "o--g/x", "org/x y", "../x", None, "org/x\n"]
+    "text",
+    [
+        "org",
+        "org/",
+        "/x",
+        "a/b/c",
+        "org/..",
+        "o--g/x",
+        "org/x y",
+        "../x",
+        None,
+        "org/x\n",
+        "org/x-",
+        "org./x",
+    ],
 )
 def test_repositories_that_are_none(text):
     with pytest.raises(PackageError, match="accepted: organization/name"):
         check_repo_id(text)
+
+
+def test_the_longest_name_of_a_repository():
+    assert check_repo_id("o/" + "x" * 94)
+    with pytest.raises(PackageError, match="repository has 97 characters; the limit is 96"):
+        check_repo_id("o/" + "x" * 95)
 
 
 def brute_force(ranges):

@@ -259,15 +259,7 @@ class _Maker:
             recipe = recipe_of(shared.project, entry, identifier, archs=shared.options.archs)
             facts = facts_of(recipe)
             drift = shared.lock.check(facts, shared.options.policy)
-        device = sum(unit.cuda is not None for unit in recipe.units) if recipe else 0
-        commands = Commands(
-            self.root,
-            self.work,
-            # Each takes memory for an architecture: together they are as many as asked for.
-            max(1, shared.options.jobs // max(1, device)),
-            shared.cancel,
-            precompiled=shared.options.precompiled,
-        )
+        commands = self._commands(recipe)
         try:
             objects = self._objects(recipe, commands) if recipe else []
             contents = contents_of(
@@ -298,6 +290,18 @@ class _Maker:
             log=log,
             drift=drift,
             warnings="".join(self._said(recipe, own)),
+        )
+
+    def _commands(self, recipe: Recipe | None) -> Commands:
+        options = self.shared.options
+        device = sum(unit.cuda is not None for unit in recipe.units) if recipe else 0
+        return Commands(
+            self.root,
+            self.work,
+            # Each takes memory for an architecture: together they are as many as asked for.
+            max(1, options.jobs // max(1, device)),
+            self.shared.cancel,
+            precompiled=options.precompiled,
         )
 
     def _said(self, recipe: Recipe | None, own: Sequence[Compiled]) -> Iterator[str]:

@@ -232,7 +232,7 @@ class HubCache:
             else:
                 os.replace(unfinished, blob)  # noqa: PTH105
                 return
-        raise _joined(failures, file, repo_id)
+        raise _joined(failures, file, repo_id) if failures else _unasked(file, repo_id, blob)
 
     @contextlib.contextmanager
     def _locked(self, repo_id: str, key: str) -> Iterator[None]:
@@ -274,13 +274,20 @@ def _fetch(registry: Registry, repo_id: str, commit: str, file: File, target: Pa
             )
 
 
+def _unasked(file: File, repo_id: str, blob: Path) -> RegistryError:
+    """Return the error of a file that is absent or damaged, where no registry may be asked."""
+    state = "is not in the cache"
+    if blob.is_file():
+        found = blob.stat().st_size
+        state = f"is damaged in the cache ({found:,} bytes, not {file.size:,} as its commit says)"
+    return RegistryError(
+        f"{file.path} of {repo_id} {state}, and no registry may be asked",
+        hint="`kernelmill sync` fetches it where there is a network",
+    )
+
+
 def _joined(failures: list[PackageError], file: File, repo_id: str) -> PackageError:
     """Return one error for what several mirrors failed at: of the kind of the last."""
-    if not failures:
-        return RegistryError(
-            f"{file.path} of {repo_id} is not in the cache, and no registry may be asked",
-            hint="`kernelmill sync` fetches it where there is a network",
-        )
     if len(failures) == 1:
         return failures[0]
     lines = [f"  {failure.message}" for failure in failures]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kernelmill.errors import NoVariantError, PackageError
 from kernelmill.package.system import here
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from kernelmill.package.system import System
 
 __all__ = ["Choice", "choose", "directories", "local_variant"]
+
+_MOST_SHOWN: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,9 @@ class Choice:
         if self.best is not None:
             return self.best
         lines = [f"  {d.variant}: {d.reason}" for d in self.decisions]
-        lines += [f"  {name}: no name of a variant" for name in self.unreadable]
+        lines += [f"  {name}: no name of a variant" for name in self.unreadable[:_MOST_SHOWN]]
+        if len(self.unreadable) > _MOST_SHOWN:
+            lines.append(f"  and {len(self.unreadable) - _MOST_SHOWN} more that are none")
         raise NoVariantError(
             "\n".join([f"{what} has no variant for this system:", *(lines or ["  none at all"])]),
             hint="ask its publisher for a build, or build it with `kernelmill build`",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from kernelmill.errors import PackageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from kernelmill.package.archs import Arch
     from kernelmill.package.nvcc import Cuda
@@ -90,27 +90,13 @@ def commands(
     at = {part: str(work / f"{stem}.{part}") for part in _BETWEEN}
     system = [word for path in cuda.system_include for word in ("-isystem", str(path))]
     includes = [*(f"-I{path}" for path in cuda.include), *system]
-    major, minor, build = cuda.release.split(".")
-    versions = [
-        f"-D__CUDACC_VER_MAJOR__={major}",
-        f"-D__CUDACC_VER_MINOR__={minor}",
-        f"-D__CUDACC_VER_BUILD__={build}",
-        f"-D__CUDA_API_VER_MAJOR__={major}",
-        f"-D__CUDA_API_VER_MINOR__={minor}",
-        "-D__NVCC_DIAG_PRAGMA_SUPPORT__=1",
-    ]
     flags = [*flags, *(flag for flag in device_flags if _SEEN_BY_BOTH.fullmatch(flag))]
     preprocess = [*host, "-E", "-x", "c++", "-D__CUDACC__", "-D__NVCC__", *flags, *includes]
-    preprocess += [*versions, "-include", "cuda_runtime.h", "-m64"]
+    preprocess += [*_versions(cuda), "-include", "cuda_runtime.h", "-m64"]
     listed = f"-D__CUDA_ARCH_LIST__={','.join(f'{arch.major}{arch.minor}0' for arch in archs)}"
     # The stub is the same for each chip; this is one that the programs of CUDA 13 know.
     chip = f"-D__CUDA_ARCH__={_STUB_CHIP}0"
-    standard = [f.rpartition("=")[2] for f in flags if f.startswith(("-std=", "--std="))][-1]
-    front = [
-        f"--{standard}", "--static-host-stub", "--device-hidden-visibility", "--gnu_version=120200",
-        "--display_error_number", "--orig_src_file_name", source, "--orig_src_path_name", source,
-        "--allow_managed",
-    ]  # fmt: skip
+    front = _front(source, flags)
     steps = [
         Command((*preprocess, listed, source, "-o", at["cpp4.ii"])),
         Command((
@@ -134,21 +120,48 @@ def commands(
     ]  # fmt: skip
     taken = _taken(flags, device_flags)
     steps += [_device(source, work, cuda, name, taken) for name, _ in _images(archs)]
-    images = [
-        f"--image3=kind={'elf' if name.startswith('sm') else 'ptx'},sm={sm},file={work / name}"
-        for name, sm in _images(archs)
-    ]
     steps += [
-        Command((
-            str(tools / "bin" / "fatbinary"), f"--create={at['fatbin']}", "-64", *images,
-            f"--embedded-fatbin={at['fatbin.c']}",
-        )),
+        _fatbinary(tools, work, at, archs),
         Command((
             *host, "-c", "-x", "c++", chip, listed, "-DCUDA_DOUBLE_MATH_FUNCTIONS", "-Wno-psabi",
             *flags, *includes, f"-I{work}", "-m64", at["cudafe1.cpp"], "-o", str(output),
         )),
     ]  # fmt: skip
     return steps
+
+
+def _versions(cuda: Cuda) -> list[str]:
+    """Return the macros by which CUDA's headers know their compiler."""
+    major, minor, build = cuda.release.split(".")
+    return [
+        f"-D__CUDACC_VER_MAJOR__={major}",
+        f"-D__CUDACC_VER_MINOR__={minor}",
+        f"-D__CUDACC_VER_BUILD__={build}",
+        f"-D__CUDA_API_VER_MAJOR__={major}",
+        f"-D__CUDA_API_VER_MINOR__={minor}",
+        "-D__NVCC_DIAG_PRAGMA_SUPPORT__=1",
+    ]
+
+
+def _front(source: str, flags: Sequence[str]) -> list[str]:
+    """Return the flags that cudafe++ and cicc share."""
+    standard = [f.rpartition("=")[2] for f in flags if f.startswith(("-std=", "--std="))][-1]
+    return [
+        f"--{standard}", "--static-host-stub", "--device-hidden-visibility", "--gnu_version=120200",
+        "--display_error_number", "--orig_src_file_name", source, "--orig_src_path_name", source,
+        "--allow_managed",
+    ]  # fmt: skip
+
+
+def _fatbinary(tools: Path, work: Path, at: Mapping[str, str], archs: Sequence[Arch]) -> Command:
+    images = [
+        f"--image3=kind={'elf' if name.startswith('sm') else 'ptx'},sm={sm},file={work / name}"
+        for name, sm in _images(archs)
+    ]
+    return Command((
+        str(tools / "bin" / "fatbinary"), f"--create={at['fatbin']}", "-64", *images,
+        f"--embedded-fatbin={at['fatbin.c']}",
+    ))  # fmt: skip
 
 
 _BETWEEN: Final = (

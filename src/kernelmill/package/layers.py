@@ -9,7 +9,6 @@ torch is imported only by a call that gets a model.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import inspect
 import logging
 import sys
@@ -19,7 +18,8 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from kernelmill.config import get_config
-from kernelmill.errors import ArgumentError, MissingExtraError, NotPublishedError
+from kernelmill.errors import ArgumentError, NotPublishedError
+from kernelmill.package.layer_check import check_layer, lacking, torch_module
 from kernelmill.package.layer_kinds import (
     DEVICES,
     PROPERTIES,
@@ -52,8 +52,6 @@ __all__ = [
 
 _logger: Final = logging.getLogger("kernelmill")
 _T = TypeVar("_T")
-# What a kernel's layer may have beyond what every module has.
-_FLAGS: Final = frozenset({"can_torch_compile", "has_backward"})
 
 
 class Repository(Protocol):
@@ -263,7 +261,7 @@ def use_kernelized_func(*args: Callable[..., Any]) -> Callable[[type[_T]], type[
 
 def function_layer(function: Callable[..., Any]) -> type[Any]:
     """Return a class of stateless modules whose forward method is a function."""
-    nn = _torch().nn
+    nn = torch_module().nn
 
     class Func(nn.Module):  # type: ignore[misc, name-defined]
         can_torch_compile = getattr(function, "can_torch_compile", False)
@@ -385,12 +383,12 @@ class _Order:
                 raise
             text = f"the kernel for the layer {name} cannot be loaded: {error}"
             raise _NotServedError(KernelizeFallback.CANNOT_LOAD, text) from error
-        lacks = _lacks(layer, registered)
+        lacks = lacking(layer, registered)
         if lacks:
             raise ArgumentError(
                 f"{repository} does not support {lacks}; it was registered for {name}, {registered}"
             )
-        lacks = _lacks(layer, self.mode)
+        lacks = lacking(layer, self.mode)
         if lacks:
             raise _NotServedError(
                 KernelizeFallback.NO_COMPATIBLE_MODE,
@@ -430,14 +428,6 @@ def _bind(module: Any, layer: type[Any]) -> None:
     module.forward = MethodType(layer.forward, module)
 
 
-def _lacks(layer: type[Any], mode: Mode) -> str:
-    if Mode.TRAINING in mode and not getattr(layer, "has_backward", True):
-        return "backward"
-    if Mode.TORCH_COMPILE in mode and not getattr(layer, "can_torch_compile", False):
-        return "torch.compile"
-    return ""
-
-
 _loaded: Final[dict[Repository, type[Any]]] = {}
 _valid: Final[set[tuple[Repository, type[Any]]]] = set()
 
@@ -454,52 +444,11 @@ def _load(repository: Repository, cls: type[Any]) -> type[Any]:
     return layer
 
 
-def check_layer(layer: type[Any], cls: type[Any], place: str) -> None:
-    """Check that a kernel's layer can serve in the place of a class.
-
-    Raises
-    ------
-    TypeError
-        It is no module, has a constructor or members of its own, or another forward signature.
-    """
-    module = _torch().nn.Module
-    if not issubclass(layer, module):
-        raise TypeError(f"{place}: the layer {layer.__name__} is no torch.nn.Module")
-    if layer.__init__ is not module.__init__:
-        raise TypeError(f"{place}: the layer has a constructor; accepted: layers without state")
-    extra = {n for n, _ in inspect.getmembers(layer)} - {n for n, _ in inspect.getmembers(module)}
-    if extra - _FLAGS:
-        raise TypeError(
-            f"{place}: the layer has the members {', '.join(sorted(extra - _FLAGS))}; "
-            f"accepted beside forward: {', '.join(sorted(_FLAGS))}"
-        )
-    found, asked = (list(inspect.signature(c.forward).parameters.values()) for c in (layer, cls))
-    if len(found) != len(asked):
-        raise TypeError(
-            f"{place}: forward takes {len(found)} arguments; that of {cls.__name__} {len(asked)}"
-        )
-    for one, other in zip(found, asked, strict=True):
-        if one.kind != other.kind:
-            raise TypeError(
-                f"{place}: the argument {one.name} of forward is {one.kind.description}; "
-                f"{other.name} of {cls.__name__} is {other.kind.description}"
-            )
-
-
 # ----------------------------------------------------------------------------- torch
 
 
-def _torch() -> Any:  # Any: a module
-    try:
-        return importlib.import_module("torch")
-    except ImportError as error:
-        raise MissingExtraError(
-            "layers need torch, which is not installed", hint="pip install 'kernelmill[torch]'"
-        ) from error
-
-
 def _capability() -> int:
-    major, minor = _torch().cuda.get_device_capability(device=None)
+    major, minor = torch_module().cuda.get_device_capability(device=None)
     return int(major) * 10 + int(minor)
 
 
@@ -511,5 +460,5 @@ def _device_of(model: Any) -> str:
             "the model has no parameters that would tell its device", hint="pass `device=`"
         )
     kind = str(first.device.type)
-    hip = kind == "cuda" and getattr(_torch().version, "hip", None) is not None
+    hip = kind == "cuda" and getattr(torch_module().version, "hip", None) is not None
     return "rocm" if hip else kind

@@ -16,21 +16,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kernelmill.config import get_config
-from kernelmill.errors import IntegrityError, NotPublishedError, PackageError
+from kernelmill.errors import IntegrityError, PackageError
 from kernelmill.package.cache import HubCache, Source
 from kernelmill.package.choice import choose, local_variant
 from kernelmill.package.digest import hash_variant
 from kernelmill.package.evidence import check_signature, verify_commit
 from kernelmill.package.load import Candidate, Origin, load, read_candidate, verify_digest
-from kernelmill.package.metadata import FILE, read_metadata
+from kernelmill.package.metadata import FILE
+from kernelmill.package.offline import find_cached
 from kernelmill.package.policy import Policy, RegistrySettings, Rule, read_policy
-from kernelmill.package.registry import Ref, Refs, pick_commit
 from kernelmill.package.registry_open import open_mirrors, open_settings
 from kernelmill.package.requirements import check_arch, check_python
 from kernelmill.package.signature import signature_path
 from kernelmill.package.system import here
 from kernelmill.package.versions import needs_of, newest, variant_files
-from kernelmill.package.wanted import Wanted, branch_of, check_repo_id, parse_version
+from kernelmill.package.wanted import Wanted, check_repo_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -128,6 +128,15 @@ class Shelves:
     _vouches: dict[tuple[str, str], bool | None] = field(default_factory=dict)
     _listings: dict[tuple[str, str], tuple[File, ...]] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Refuse a text in `trust`: parts of its name would be trusted as well."""
+        listed = isinstance(self.trust, (list, tuple, set, frozenset))
+        if not (isinstance(self.trust, bool) or listed):
+            raise PackageError(
+                f"trust is {str(self.trust)[:80]!r}; accepted: True, False, a list of repositories",
+                hint='for example ["org/img2gray"]',
+            )
+
     # ------------------------------------------------------------------------- trust
 
     def settings(self, repo_id: str) -> RegistrySettings:
@@ -184,7 +193,8 @@ class Shelves:
         """
         settings = self.settings(repo_id)
         if self.offline:
-            return self._locate_offline(settings, repo_id, wanted)
+            commit, variant = find_cached(self.cache, repo_id, wanted, _system(self.backend))
+            return Located(repo_id, commit, variant, settings)
         self.rule(settings, repo_id)
         registry = self.open(settings)
         found = newest(registry, repo_id, wanted, system=_system(self.backend))
@@ -193,56 +203,6 @@ class Shelves:
             if not one.commit.startswith(name):
                 self.cache.set_ref(repo_id, name, one.commit)
         return Located(repo_id, one.commit, found.variant, settings, one.branch or wanted.revision)
-
-    def _locate_offline(self, settings: RegistrySettings, repo_id: str, wanted: Wanted) -> Located:
-        refs = self.cache.refs(repo_id)
-        commits = self.cache.commits(repo_id)
-        if wanted.revision:
-            known = Refs(tuple(Ref(name, commit) for name, commit in sorted(refs.items())))
-            place = f"{repo_id} in the cache {self.cache.root}"
-            asked = [pick_commit(wanted.revision, known, commits, place=place)]
-        elif wanted.integer is not None:
-            asked = [c for c in [refs.get(branch_of(wanted.integer))] if c is not None]
-        else:
-            asked = self._in_range(repo_id, wanted, commits)
-        for commit in asked:
-            variant = self._cached_variant(repo_id, commit)
-            return Located(repo_id, commit, variant, settings)
-        there = ", ".join(f"{name} ({commit[:12]})" for name, commit in sorted(refs.items()))
-        raise NotPublishedError(
-            f"{repo_id} ({wanted}) is not in the cache {self.cache.root}, and no registry is asked "
-            f"while offline; cached: {there or 'nothing'}",
-            hint="fetch it once where there is a network, or unset HF_HUB_OFFLINE",
-        )
-
-    def _in_range(self, repo_id: str, wanted: Wanted, commits: Iterable[str]) -> list[str]:
-        """Return the cached commits in a range, the newest version first."""
-        found = []
-        for commit in commits:
-            for directory in sorted((self.cache.snapshot(repo_id, commit) / "build").glob("*")):
-                if not (directory / FILE).is_file():
-                    continue
-                metadata = read_metadata(directory)
-                version = parse_version(metadata.semantic_version or str(metadata.version))
-                if wanted.admits(version):
-                    found.append((version, commit))
-                break
-        return [commit for _, commit in sorted(found, reverse=True)]
-
-    def _cached_variant(self, repo_id: str, commit: str) -> str:
-        """Return the variant for this system, judged by all that were published."""
-        files = self.cache.known_files(repo_id, commit)
-        build = self.cache.snapshot(repo_id, commit) / "build"
-        present = [p.name for p in build.glob("*") if p.is_dir()] if build.is_dir() else []
-        names = list(variant_files(files)) if files is not None else present
-        best = str(choose(names, _system(self.backend)).require(f"{repo_id} at {commit[:12]}"))
-        if best not in present:
-            raise PackageError(
-                f"{repo_id} at {commit[:12]}: the variant for this system, {best}, is not in the "
-                f"cache; cached: {', '.join(sorted(present)) or 'none'}",
-                hint="`kernelmill download` fetches it where there is a network",
-            )
-        return best
 
     # ------------------------------------------------------------------------- bytes
 

@@ -44,7 +44,8 @@ MOST_INTEGER: Final = (1 << 64) - 1  # what the `usize` of Hugging Face's reader
 _BRANCH: Final = re.compile(r"v(0|[1-9][0-9]*)", re.ASCII)
 _TAG: Final = re.compile(r"v?([0-9]+\.[0-9]+.*)", re.ASCII)
 _OPERATOR: Final = re.compile(r"\s*(===|~=|==|!=|<=|>=|<|>)")
-_REPO: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+_REPO: Final = re.compile(r"[A-Za-z0-9](?:[\w.-]*\w)?/[A-Za-z0-9](?:[\w.-]*\w)?", re.ASCII)
+_LONGEST_REPO: Final = 96  # the Hub's limit
 _PARTS: Final = 3
 _MOST_SHOWN: Final = 80
 
@@ -68,6 +69,8 @@ def check_repo_id(text: object, *, place: str = "repository") -> str:
             f"{place} is {_shown(text)}; accepted: organization/name of letters, digits, . _ -",
             hint='for example "org/img2gray"',
         )
+    if len(text) > _LONGEST_REPO:
+        raise PackageError(f"{place} has {len(text)} characters; the limit is {_LONGEST_REPO}")
     return text
 
 
@@ -204,9 +207,12 @@ class Wanted:
                 f"{place} has the keys {', '.join(map(str, sorted(value))) or '(none)'}; "
                 "accepted: exactly one of version and revision"
             )
-        revision = value["revision"]
+        return cls._of_revision(value["revision"], f"{place}.revision")
+
+    @classmethod
+    def _of_revision(cls, revision: object, place: str) -> Wanted:
         if not isinstance(revision, str) or not revision.strip() or not revision.isprintable():
-            raise PackageError(f"{place}.revision is {_shown(revision)}; accepted: a text")
+            raise PackageError(f"{place} is {_shown(revision)}; accepted: a text")
         return cls(revision=revision.strip())
 
     @classmethod
@@ -224,8 +230,10 @@ class Wanted:
                 "accepted: one of them"
             )
         if revision is not None:
-            return cls.parse({"revision": revision}, place="revision")
+            return cls._of_revision(revision, "revision")
         if version is not None:
+            if isinstance(version, str) and not version.strip():
+                raise _not_wanted(version, "version")  # an empty variable, say
             return cls.parse(version)
         if needed:
             raise PackageError(
