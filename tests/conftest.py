@@ -7,7 +7,8 @@ import shutil
 import signal
 import tempfile
 import threading
-from typing import TYPE_CHECKING
+import zlib
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -37,8 +38,8 @@ _HYPOTHESIS = {
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
     "print_blob": True,
 }
-# The same examples in every run of CI; `make full` and `make fuzz` draw new ones by
-# --hypothesis-profile=random, and a failure there says how to repeat it.
+# The same examples in every run of CI, two of five; `make full` and `make fuzz` draw all, new ones
+# each time, by --hypothesis-profile=random, and a failure there says how to repeat it.
 settings.register_profile("kernelmill", derandomize=True, **_HYPOTHESIS)
 settings.register_profile("random", derandomize=False, **_HYPOTHESIS)
 settings.load_profile("kernelmill")
@@ -84,17 +85,27 @@ def unoptimised(monkeypatch: pytest.MonkeyPatch) -> None:
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
     """Let a test run on its device, and nothing beside it."""
     name = _device_of(pyfuncitem)
-    if name == "cpu":
-        return (yield)
-    import devices
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pyfuncitem.module, "km", devices.on(name, patch))
+        _draw_fewer(pyfuncitem.obj, patch, emulated=name == "emulator")
+        if name != "cpu":
+            import devices
+
+            patch.setattr(pyfuncitem.module, "km", devices.on(name, patch))
         return (yield)
+
+
+def _draw_fewer(test: Any, patch: pytest.MonkeyPatch, *, emulated: bool) -> None:
+    """Let a test draw a part of its examples in CI; on the emulator most of them compile."""
+    attribute = "_hypothesis_internal_use_settings"
+    asked = getattr(test, attribute, None)
+    if asked is not None and asked.derandomize:
+        count = max(min(asked.max_examples, 5), asked.max_examples * (1 if emulated else 2) // 5)
+        patch.setattr(test, attribute, settings(asked, max_examples=count))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out tests on devices that their marks exclude, and those for a device that is absent."""
+    _sample(items)
     devices_of = {item: _device_of(item) for item in items}
     no_gpu = "cuda" in devices_of.values() and not _has_gpu()
     left_out = {
@@ -105,6 +116,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))
         items[:] = [item for item in items if item not in left_out]
+
+
+def _sample(items: list[pytest.Item]) -> None:
+    """Of the variants of a test, mark all but a third as slow on the emulator.
+
+    They run in `make full`, and each of them on the CPU in any case. A third is drawn once and for
+    all, by names; of each test one variant at least.
+    """
+    variants: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        call = getattr(item, "callspec", None)
+        given = {} if call is None else call.params
+        on = "emulator" in (given.get("device"), given.get("place"))
+        if on and not item.get_closest_marker("slow"):
+            variants.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for them in variants.values():
+        them.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
+        for item in them[-(-len(them) // 3) :]:
+            item.add_marker(pytest.mark.slow)
 
 
 def _is_excluded(item: pytest.Item, device: str) -> bool:
