@@ -149,6 +149,25 @@ def test_a_predicate_is_asked_once_an_element(place: str, size: int) -> None:
     assert refused[0] == len(x[::2])
 
 
+def test_predicates_of_partitions_are_asked_once(place: str) -> None:
+    asked = np.zeros(2, np.int32)
+    x = np.arange(5000, dtype=np.int32)
+
+    def small(v: Any) -> Any:
+        km.atomic.add(asked, 0, 1)
+        return v < 1000
+
+    def big(v: Any) -> Any:
+        km.atomic.add(asked, 1, 1)
+        return v >= 3000
+
+    np.testing.assert_array_equal(km.partition(x, small)[1], x[1000:])
+    assert asked.tolist() == [5000, 0]
+    parts = km.three_way_partition(x, small, big)
+    assert [len(p) for p in parts] == [1000, 2000, 2000]
+    assert asked.tolist() == [10_000, 5000]
+
+
 @pytest.mark.parametrize("name", ["add", "sub", "min", "max", "exch"])
 @pytest.mark.parametrize("dtype", ["i2", "u8", "f2", "f4", "f8"])
 def test_atomics_leave_what_they_should(place: str, name: str, dtype: str) -> None:

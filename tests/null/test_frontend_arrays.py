@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import linecache
 import re
 import types
@@ -114,6 +115,40 @@ def test_loops_and_branches():
 
     for n in range(7):
         assert value(op, np.int64(n)) == op(n)
+
+
+FLAGS = np.array([True, False, True])
+
+
+def test_a_flag_decides():
+    def op(i):
+        if FLAGS[i]:
+            r = 1
+        else:
+            r = 2
+        if FLAGS[i + 1] and r > 1:
+            return r + 10
+        return r
+
+    assert [value(op, np.int64(i)) for i in range(4)] == [1, 12, 1, 2]
+
+
+class Holder:
+    def __init__(self, table):
+        self.table = table
+
+    def __call__(self, i):
+        return self.table[i] + 1
+
+
+def test_ways_to_hold_an_array():
+    def given(table, i, other=GRID):
+        return table[i] + other[1, i]
+
+    single = np.array(2.5)
+    assert value(functools.partial(given, TABLE), np.int64(2)) == TABLE[2] + GRID[1, 2]
+    assert value(Holder(TABLE), np.int64(3)) == TABLE[3] + 1
+    assert value(lambda i: single[()] * i, np.int64(3)) == 7.5
 
 
 def test_changes():

@@ -6,11 +6,12 @@ function at each call, in `compiler/captured.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
+from kernelmill.dtypes import uint8
 from kernelmill.errors import ArgumentError, DeviceError
 from kernelmill.runtime.backend import Captured, reads_host
 from kernelmill.runtime.memory import array_of, as_view, is_on_cuda
@@ -20,11 +21,35 @@ if TYPE_CHECKING:
 
     from kernelmill.compiler.captured import Pointer
     from kernelmill.runtime.backend import Backend
+    from kernelmill.runtime.cuda.arrays import DeviceView
     from kernelmill.runtime.memory import View
 
 __all__ = ["Placed", "placed"]
 
-_ADDRESS = 8
+_ADDRESS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Reached:
+    """A captured array where the kernel reaches it: its address there, and the memory.
+
+    `host` is the array of the host of which it is a copy, `start` the first address of that; None
+    where it is no copy.
+    """
+
+    address: int
+    view: View
+    host: View | None = None
+    start: int = 0
+
+    def fetch(self) -> None:
+        """Copy what was written back to the array of the host; waits for the device."""
+        from kernelmill.runtime.cuda.copies import to_host  # noqa: PLC0415 - only where it is used
+
+        assert self.host is not None
+        made = to_host(cast("DeviceView", self.view))
+        shift = made.__array_interface__["data"][0] - self.start
+        np.copyto(array_of(self.host), array_of(replace(self.host, ptr=self.host.ptr + shift)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +61,12 @@ class Placed:
 
     captures: bytes
     arrays: tuple[Captured, ...]
-    sent: tuple[tuple[View, Any], ...]
+    sent: tuple[_Reached, ...]
 
     def settle(self) -> None:
         """Copy back what the operator wrote to arrays of the host; waits for the device."""
-        if not self.sent:
-            return
-        from kernelmill.runtime.cuda.arrays import view_of  # noqa: PLC0415 - only where it is used
-        from kernelmill.runtime.cuda.copies import to_host  # noqa: PLC0415
-
-        for host, copy in self.sent:
-            made = to_host(view_of(copy, "a captured array"))
-            np.copyto(array_of(host), made.view(array_of(host).dtype))
+        for reached in self.sent:
+            reached.fetch()
 
 
 def placed(
@@ -74,42 +93,48 @@ def placed(
     """
     block = bytearray(captures)
     arrays: list[Captured] = []
-    sent: list[tuple[View, Any]] = []
-    views: dict[int, View] = {}
-    for pointer, array, offsets in found:
-        view = views.get(id(array))
-        if view is None or (pointer.written and view.readonly):
-            view, copy = _placed(pointer, array, backend)
-            views[id(array)] = view
-            if copy is not None:
-                sent.append(copy)
+    given = tuple(found)
+    changed = {id(array) for pointer, array, _ in given if pointer.written}
+    known: dict[int, _Reached] = {}
+    for pointer, array, offsets in given:
+        reached = known.get(id(array))
+        if reached is None:
+            writes = id(array) in changed
+            reached = known[id(array)] = _reached(pointer.name, array, backend, writes=writes)
         for offset in offsets:
-            block[offset : offset + _ADDRESS] = view.ptr.to_bytes(_ADDRESS, "little")
-            arrays.append(Captured(offset, pointer.name, view, pointer.written))
-    return Placed(bytes(block), tuple(arrays), tuple(sent))
+            block[offset : offset + _ADDRESS] = reached.address.to_bytes(_ADDRESS, "little")
+            arrays.append(Captured(offset, pointer.name, reached.view, pointer.written))
+    sent = tuple(r for at, r in known.items() if at in changed and r.host is not None)
+    return Placed(bytes(block), tuple(arrays), sent)
 
 
-def _placed(pointer: Pointer, array: Any, backend: Backend) -> tuple[View, tuple[View, Any] | None]:
-    """Return an array where the kernel can reach it, and what is to be copied back."""
-    name = pointer.name
+def _reached(name: str, array: Any, backend: Backend, *, writes: bool) -> _Reached:
+    """Return an array where the kernel can reach it."""
     if reads_host(backend):
-        view = as_view(array, name, writable=pointer.written)
-        return _aligned(view, name, backend), None
-    from kernelmill.runtime.cuda.arrays import as_device_view, view_of  # noqa: PLC0415 - as above
-    from kernelmill.runtime.cuda.copies import to_device  # noqa: PLC0415
-
+        view = _aligned(as_view(array, name, writable=writes), name, backend)
+        return _Reached(view.ptr, view)
     number = int(backend.name.partition(":")[2])
-    if is_on_cuda(array):
-        held = as_device_view(array, name, writable=pointer.written)
-        if held.device != number:
-            raise DeviceError(
-                f"captured array {name!r} is on {held.place}, this call runs on {backend.name}",
-                hint="copy it there first",
-            )
-        return _aligned(held, name, backend), None
-    host = as_view(array, name, writable=pointer.written)
-    copy = to_device(array_of(host).view(host.dtype.to_numpy()), device=number)
-    return view_of(copy, name), (host, copy) if pointer.written else None
+    if not is_on_cuda(array):
+        return _copied(as_view(array, name, writable=writes), name, number)
+    from kernelmill.runtime.cuda.arrays import as_device_view  # noqa: PLC0415 - as above
+
+    held = as_device_view(array, name, writable=writes)
+    if held.device != number:
+        raise DeviceError(
+            f"captured array {name!r} is on {held.place}, this call runs on {backend.name}",
+            hint="copy it there first",
+        )
+    return _Reached(held.ptr, _aligned(held, name, backend))
+
+
+def _copied(host: View, name: str, number: int) -> _Reached:
+    """Copy an array to a device with all that lies between its elements: strides stay the same."""
+    from kernelmill.runtime.cuda import arrays, copies  # noqa: PLC0415 - as above
+
+    start, end = host.bounds
+    whole = replace(host, ptr=start, shape=(end - start,), strides=(1,), dtype=uint8)
+    view = arrays.view_of(copies.to_device(array_of(whole), device=number), name)
+    return _Reached(view.ptr + host.ptr - start, view, host, start)
 
 
 def _aligned(view: View, name: str, backend: Backend) -> View:

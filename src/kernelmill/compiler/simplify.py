@@ -137,7 +137,7 @@ class _BranchRemoval:
         self._limit = node_limit
         self._counts: dict[str, int] = {}
         for statement in ir.walk_statements(function.body):
-            if isinstance(statement, ir.Assign):
+            if isinstance(statement, (ir.Assign, Effect)) and statement.name is not None:
                 self._counts[statement.name] = self._counts.get(statement.name, 0) + 1
             elif isinstance(statement, ir.For):
                 self._counts[statement.name] = self._counts.get(statement.name, 0) + 2
@@ -295,7 +295,8 @@ def _substitute(value: ir.Expr, names: dict[str, ir.Expr]) -> ir.Expr:
 
 
 def _assigned(block: Iterable[ir.Stmt]) -> frozenset[str]:
-    return frozenset(s.name for s in block if isinstance(s, ir.Assign))
+    kinds = (ir.Assign, Effect)
+    return frozenset(s.name for s in block if isinstance(s, kinds) and s.name is not None)
 
 
 def _defined_behind(
@@ -308,7 +309,7 @@ def _defined_behind(
 def _defined_at_end(defined: frozenset[str], block: tuple[ir.Stmt, ...]) -> frozenset[str]:
     for statement in block:
         match statement:
-            case ir.Assign(name=name):
+            case ir.Assign(name=name) | Effect(name=str() as name):
                 defined |= {name}
             case ir.If(then=then, orelse=orelse):
                 defined = _defined_behind(defined, then, orelse)

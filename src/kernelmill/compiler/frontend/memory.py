@@ -124,7 +124,7 @@ def _steps(frame: Frame, memory: Memory) -> list[ir.Expr]:
     for n in reversed(memory.extents[1:]):
         step = frame.builder.apply("mul", step, n)
         steps.append(step)
-    return steps[::-1]
+    return steps[::-1] if memory.extents else []
 
 
 def _flat(frame: Frame, memory: Memory, values: list[ir.Expr]) -> ir.Expr:

@@ -1,0 +1,125 @@
+"""Captured arrays at a launch: addresses, copies for a device, and what is refused; no device is here."""
+
+from __future__ import annotations
+
+import re
+import types
+
+import numpy as np
+import pytest
+
+import kernelmill as km
+from kernelmill.algorithms.held import placed
+from kernelmill.compiler.captured import pointers
+from kernelmill.compiler.frontend import translate
+from kernelmill.errors import ArgumentError, DeviceError
+from kernelmill.runtime.backend import Captured
+from kernelmill.runtime.cuda import arrays, copies
+from kernelmill.runtime.memory import as_view
+
+CPU = types.SimpleNamespace(name="cpu", target="host")
+GPU = types.SimpleNamespace(name="cuda:0", target="cuda")
+
+
+def found(function, *, more=()):
+    made = translate(function, [km.int32])
+    return [(p, p.take(function), (p.offset, *more)) for p in pointers(made.captures)]
+
+
+def address(block, at=0):
+    return int.from_bytes(block[at : at + 8], "little")
+
+
+def test_addresses_go_where_they_belong():
+    table = np.arange(4.0)
+    made = placed(bytes(32), found(lambda i: table[i], more=(16,)), CPU)
+    assert address(made.captures) == address(made.captures, 16) == table.ctypes.data
+    assert made.captures[8:16] == made.captures[24:] == bytes(8)
+    assert [(c.offset, c.name, c.written) for c in made.arrays] == [
+        (0, "table", False),
+        (16, "table", False),
+    ]
+    assert isinstance(made.arrays[0], Captured)
+    made.settle()  # nothing was copied
+
+
+@pytest.fixture
+def copied(monkeypatch):
+    """A device whose memory is the host's; what was copied there and back."""
+    there, back = [], []
+
+    def to_device(array, *, device):
+        there.append((device, array.copy()))
+        return there[-1][1]
+
+    def to_host(view):
+        back.append(view)
+        return view.owner
+
+    monkeypatch.setattr(copies, "to_device", to_device)
+    monkeypatch.setattr(copies, "to_host", to_host)
+    monkeypatch.setattr(arrays, "view_of", lambda array, where: as_view(array, where))
+    return there, back
+
+
+def test_arrays_of_the_host_are_copied_to_a_device(copied):
+    there, back = copied
+    table = np.arange(6, dtype=np.int32)[::2]
+    made = placed(bytes(64), found(lambda i: table[i]), GPU)
+    assert [(number, a.view("i4").tolist()) for number, a in there] == [(0, [0, 1, 2, 3, 4])]
+    assert address(made.captures) == there[0][1].ctypes.data != table.ctypes.data
+    made.settle()
+    assert back == []  # nothing was written
+
+
+def test_what_was_written_comes_back(copied):
+    there, _ = copied
+    whole = np.zeros((2, 6), np.float32)
+    counts = whole[:, ::-2]
+
+    def op(i):
+        km.atomic.add(counts, (0, 1), 1)
+        return counts[0, 0]
+
+    made = placed(bytes(64), found(op), GPU)
+    assert address(made.captures) == there[0][1].ctypes.data + 4 * 4
+    there[0][1].view("f4")[...] = 7
+    whole[0, 0] = 5  # changed meanwhile, and no element of the array
+    made.settle()
+    assert whole.tolist() == [[5, 7, 0, 7, 0, 7], [0, 7, 0, 7, 0, 7]]
+
+
+class OnDevice:
+    def __init__(self, ptr=4096):
+        self.ptr = ptr
+
+    @property
+    def __cuda_array_interface__(self):
+        return {
+            "shape": (4,),
+            "typestr": "<f4",
+            "data": (self.ptr, True),
+            "strides": None,
+            "version": 3,
+        }
+
+
+def test_arrays_of_a_device_are_refused_on_the_processor():
+    table = OnDevice()
+    with pytest.raises(
+        DeviceError, match=re.escape("in the memory of a CUDA device; this call runs")
+    ):
+        placed(bytes(32), found(lambda i: table[i]), CPU)
+
+
+def test_read_only_arrays_are_not_written():
+    counts = np.zeros(3)
+    counts.flags.writeable = False
+
+    def op(i):
+        counts[0] = 1
+        return i
+
+    for backend in (CPU, GPU):
+        with pytest.raises(ArgumentError, match="argument 'counts' is read-only"):
+            placed(bytes(32), found(op), backend)
