@@ -121,7 +121,7 @@ def clean(*, project: str, dry_run: bool) -> None:
 
 
 @click.command(cls=Verb)
-@click.argument("path", type=click.Path(file_okay=False, exists=True), default=".")
+@click.argument("path", type=click.Path(file_okay=False, exists=True), required=False)
 @click.option(
     "--manylinux",
     type=click.Choice(["2_17", "2_24", "2_28", "2_31", "2_34", "2_35", "2_39"]),
@@ -132,12 +132,14 @@ def clean(*, project: str, dry_run: bool) -> None:
 @click.option("--no-run", is_flag=True, help="Read files alone; run nothing of the variant.")
 @click.option("--reproducible", is_flag=True, help="Build it twice more and compare every byte.")
 @JSON
-def check(*, path: str, manylinux: str, no_run: bool, reproducible: bool, as_json: bool) -> None:
+def check(
+    *, path: str | None, manylinux: str, no_run: bool, reproducible: bool, as_json: bool
+) -> None:
     """Find what in built variants breaks, and for whom.
 
-    PATH is a project, a directory of variants or one variant, whoever built it. Unless --no-run
-    is given, variants for this machine are loaded, and called wrongly, in a process of their own.
-    Exits with status 1 when something breaks.
+    PATH is a project, a directory of variants or one variant, whoever built it; else the project
+    here. Unless --no-run is given, variants for this machine are loaded, and called wrongly, in a
+    process of their own. Exits with status 1 when something breaks.
     """
     from dataclasses import replace
     from pathlib import Path
@@ -145,10 +147,11 @@ def check(*, path: str, manylinux: str, no_run: bool, reproducible: bool, as_jso
     from kernelmill.errors import PackageError
     from kernelmill.package.check import check_variant, find_variants
     from kernelmill.package.check_reproducible import reproduce
+    from kernelmill.package.root import project_root
     from kernelmill.package.system import here
 
     reports = []
-    for variant in find_variants(Path(path)):
+    for variant in find_variants(Path(path) if path else project_root("build.toml")):
         report = check_variant(variant, here(), manylinux=manylinux, run=not no_run)
         if reproducible:
             more = reproduce(variant.resolve().parent.parent, variant.resolve())

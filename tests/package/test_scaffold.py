@@ -183,6 +183,19 @@ def test_clean_removes_what_was_made_and_nothing_else(tmp_path):
     assert sorted(root.rglob("*")) == before
 
 
+@pytest.mark.parametrize("verb", [["build", "--list"], ["migrate"], ["clean"], ["check"]])
+def test_a_project_is_found_from_within(tmp_path, monkeypatch, verb):
+    write(plan("grey", framework="noarch"), tmp_path / "grey")
+    monkeypatch.chdir(tmp_path / "grey" / "torch-ext" / "grey")
+    done = invoke(*verb)
+    if verb == ["check"]:  # nothing is built, and the place is named
+        assert done.stderr.startswith(
+            f"error: there are no built variants in {tmp_path / 'grey'}\n"
+        )
+    else:
+        assert done.exit_code == 0, done.stderr
+
+
 def test_clean_wants_a_project(tmp_path):
     (tmp_path / "build" / "torch-cpu").mkdir(parents=True)
     done = invoke("clean", "--project", str(tmp_path))

@@ -63,7 +63,7 @@ def find_variants(path: Path) -> tuple[Path, ...]:
             if found:
                 return found
     raise PackageError(
-        f"there are no built variants in {path}",
+        f"there are no built variants in {path.absolute()}",
         hint="`kernelmill build` makes them in build/; a variant's own directory can be named too",
     )
 

@@ -208,7 +208,9 @@ def _built(root: Path, variants: Sequence[str]) -> dict[str, Candidate]:
     missing = sorted(set(variants) - set(names))
     if missing or not names:
         raise PackageError(
-            f"{build} has no variant {missing[0]!r}" if missing else f"{build} holds no variants",
+            f"{build.absolute()} has no variant {missing[0]!r}"
+            if missing
+            else f"{build.absolute()} holds no variants",
             hint="`kernelmill build` makes them",
         )
     found: dict[str, Candidate] = {}

@@ -100,9 +100,9 @@ def variant_directories(root: Path, patterns: Sequence[str] = ()) -> list[Path]:
     chosen = [p for p in found if not patterns or any(fnmatchcase(p.name, t) for t in patterns)]
     if not chosen:
         there = ", ".join(path.name for path in found) or "nothing"
+        asked = " ".join(["variant", *patterns])
         raise PackageError(
-            f"{root / 'build'} holds no variant{' ' + ' '.join(patterns) if patterns else ''}; "
-            f"it holds {there}",
+            f"{(root / 'build').absolute()} holds no {asked}; it holds {there}",
             hint="`kernelmill build` comes first",
         )
     return chosen
