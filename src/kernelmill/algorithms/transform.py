@@ -59,6 +59,8 @@ if TYPE_CHECKING:
 __all__ = ["bind_operands", "plan_as", "transform"]
 
 _MOST_BLOCKS: Final = (1 << 31) - 1
+# Plans of one layout differ in what shares memory; some such calls no plan serves.
+_PLANS_OF_A_LAYOUT: Final = 4
 PlanKind = TypeVar("PlanKind", bound=Plan)
 
 
@@ -115,15 +117,20 @@ def transform(
     if where is not None:
         return execute(_masked(as_op(op), arrays, out, where))
     key = _quick_key(arrays, op, out)
+    laid = None
     if key is not None:
-        for found in lately(key):
-            launch = found.told_launch if events.active else found.try_launch
-            done = launch((op,), arrays, out)
-            if done is not None:
-                return done
+        done = _lately(key, op, arrays, out)
+        if done is None:
+            laid = _laid_key(key, arrays, out)
+            done = _lately(laid, op, arrays, out) if laid is not None else None
+        if done is not None:
+            return done
     bound = _prepare(as_op(op), arrays, out)
     if key is not None and bound.is_plain:
-        remember(key, _plan(as_op(op), bound, Plan))
+        if laid is None or _is_flat(bound):
+            laid = key
+        if laid is key or len(lately(laid)) < _PLANS_OF_A_LAYOUT:
+            remember(laid, _plan(as_op(op), bound, Plan))
     return execute(bound)
 
 
@@ -358,18 +365,47 @@ def _quick_key(arrays: tuple[Any, ...], op: object, out: Any) -> tuple[object, .
     return tuple(key)
 
 
+def _laid_key(
+    key: tuple[object, ...], arrays: tuple[Any, ...], out: Any
+) -> tuple[object, ...] | None:
+    """Return what tells this call apart from others by its layout, if all arrays are of NumPy."""
+    parts: list[object] = [key]
+    for x in (*arrays, *(out if type(out) is tuple else () if out is None else (out,))):
+        if type(x) is not np.ndarray:
+            return None
+        parts += (x.shape, x.strides)
+    return tuple(parts)
+
+
+def _lately(key: tuple[object, ...], op: object, arrays: tuple[Any, ...], out: Any) -> Any:
+    """Run a plan that served such a call before; None where there is none that serves this one."""
+    for found in lately(key):
+        launch = found.told_launch if events.active else found.try_launch
+        done = launch((op,), arrays, out)
+        if done is not None:
+            return done
+    return None
+
+
+def _is_flat(bound: Bound) -> bool:
+    """Whether the arrays of a call are contiguous and of one shape, so that any other would do.
+
+    On a device they may be others beside scalars, which are handed over.
+    """
+    by_value = bound.built.backend.target == "cuda" and any(bound.values)
+    arrays = [v for v in bound.views if v.place is not None] if by_value else bound.views
+    return len(bound.shape) <= 1 and all(
+        view.is_c_contiguous and view.shape == arrays[0].shape for view in arrays
+    )
+
+
 def _plan(op: Op, bound: Bound, kind: type[PlanKind]) -> PlanKind:
     """Make the plan of a bound call; contiguous arrays of one shape get the short way.
 
-    On a device others get it too, for their very shapes and strides.
+    Others get it too, for their very shapes and strides; beside scalars, on a device only.
     """
-    if isinstance(bound.functions[0], Roots):
-        return kind(bound, partial(_prepare, op), fixed=None)
-    on_device = bound.built.backend.target == "cuda"
-    by_value = on_device and any(bound.values)
-    arrays = [v for v in bound.views if v.place is not None] if by_value else bound.views
-    flat = len(bound.shape) <= 1 and all(
-        view.is_c_contiguous and view.shape == arrays[0].shape for view in arrays
+    lacks = isinstance(bound.functions[0], Roots) or (
+        bound.built.backend.target == "host" and any(bound.values)
     )
-    other = True if on_device else None
-    return kind(bound, partial(_prepare, op), fixed=False if flat else other)
+    fixed = None if lacks else not _is_flat(bound)
+    return kind(bound, partial(_prepare, op), fixed=fixed)

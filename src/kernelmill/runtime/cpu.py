@@ -15,6 +15,7 @@ from kernelmill.errors import ArgumentError
 from kernelmill.runtime.memory import empty_numpy
 from kernelmill.runtime.native import native
 from kernelmill.runtime.program import build_host_kernel
+from kernelmill.runtime.strided import StridedLauncher, strided_allocator
 
 if TYPE_CHECKING:
     from kernelmill.runtime.backend import (
@@ -79,11 +80,15 @@ class CpuBackend:
         )
 
     def launcher(self, kernel: Kernel, direct: Direct) -> Launcher | None:
-        """Return the native launcher for C-contiguous NumPy arrays."""
-        contiguous = all(view.is_c_contiguous for view in direct.views)
-        if not contiguous or any(v.dtype.name == "bfloat16" for v in direct.views):
+        """Return the native launcher for NumPy arrays in C order, another for others."""
+        if any(view.dtype.name == "bfloat16" for view in direct.views):
             return None
         _check_count(len(direct.views))
+        if not all(view.is_c_contiguous for view in direct.views):
+            return StridedLauncher(kernel, direct) if direct.fixed else None
+        read = {view.ptr for view in direct.views[: len(direct.views) - direct.outputs]}
+        if direct.fixed and any(view.ptr in read for view in direct.results):
+            return StridedLauncher(kernel, direct)  # the native one leaves such calls
         shapes = tuple(view.shape for view in direct.views)
         made: Launcher = native().Launcher(
             kernel.entry,
@@ -100,6 +105,8 @@ class CpuBackend:
 
     def allocator(self, direct: Direct) -> Allocator | None:
         """Return what makes the same NumPy arrays again, or one of the inputs' shape."""
+        if not all(view.is_c_contiguous for view in direct.results):
+            return strided_allocator(direct.results)
         made = tuple((view.shape, view.dtype.to_numpy()) for view in direct.results)
         if direct.fixed:
             return partial(_same, made)
