@@ -87,7 +87,7 @@ class StridedLauncher:
             return False
         module = native()
         address = module.address
-        pointers = []
+        pointers: list[int] = []
         for operand, expected in zip(operands, self._expected, strict=False):
             if type(operand) is not np.ndarray:
                 return False
