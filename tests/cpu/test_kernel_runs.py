@@ -149,6 +149,40 @@ def test_a_kernel_prints(tmp_path):
     assert run(0, tmp_path) == ["x 1 i=1 100% True 1 0"]
 
 
+def test_what_stands_between_printed_values(capfd):
+    @km.kernel
+    def k(x):
+        if km.threadIdx.x == 0:
+            print("x", x[0], 3, sep=" 100% ", end=";")
+            print(x[1], "", sep="")
+            print()
+
+    with km.Device("emulator"):
+        k[1, 32](np.float32([1.5, 2]))
+    assert capfd.readouterr().out == "x 100% 1.5 100% 3;2\n\n"
+
+    @km.kernel
+    def other(x, s: km.static):
+        print(x[0], 1, sep=s)
+
+    with km.Device("emulator"), pytest.raises(km.OperatorError) as caught:
+        other[1, 32](np.ones(3), 4)
+    assert caught.value.message == "`print` takes `sep=` and `end=` in a kernel, each a text"
+
+
+def test_literal_indices_are_checked_in_debug_kernels():
+    @km.kernel(debug=True)
+    def k(x, y):
+        y[0] = x[0, 5]
+
+    with km.Device("emulator"):
+        y = np.zeros(1)
+        k[1, 1](np.arange(12.0).reshape(2, 6), y)
+        assert y[0] == 5
+        with pytest.raises(km.DeviceError, match="kernel 'km_k'"):
+            k[1, 1](np.arange(10.0).reshape(2, 5), y)
+
+
 def test_debug_kernels_name_array_index_and_line(tmp_path):
     lines = run(2, tmp_path)
     place = f"kernel k, {tmp_path}/program.py line 11"
@@ -176,6 +210,11 @@ def test_an_assertion_ends_the_kernel(tmp_path):
         ("row = x[1, :]\n    row[m] = 1", "x", 1),
         ("km.atomic.add(x, (0, m), 1)", "x", 1),
         ("x[0, 0] = TABLE[m]", "TABLE", 0),
+        ("x[0, 9] = 1", "x", 1),
+        ("x[7, 0] = m", "x", 0),
+        ("x[-9, m - m] = 1", "x", 0),
+        ("row = x[1, 2:]\n    row[5] = 1", "x", 1),
+        ("x.flat[m] = 1", "x.flat", 0),
     ],
 )
 def test_debug_kernels_check_every_kind_of_memory(body, array, dim):

@@ -423,18 +423,31 @@ _FORMATS: Final = {"bool": "%s", "int": "%lld", "uint": "%llu", "float": "%g"}
 
 def print_values(frame: Frame, node: ast.Call) -> Value:
     """Translate `print(...)`: texts, values and f-strings without formats."""
-    if node.keywords:
-        raise frame.refusal(
-            node, "`print` takes no keyword arguments in a kernel", "each call prints one line"
-        )
+    between, behind = _separators(frame, node)
     texts: list[str] = []
     values: list[ir.Expr] = []
     for argument in node.args:
         parts = argument.values if isinstance(argument, ast.JoinedStr) else [argument]
         pieces = [_printed(frame, part, values) for part in parts]
         texts.append("".join(pieces))
-    memory.builder_of(frame).perform("print", values, text=" ".join(texts) + "\n")
+    memory.builder_of(frame).perform("print", values, text=between.join(texts) + behind)
     return _nothing(node)
+
+
+def _separators(frame: Frame, node: ast.Call) -> tuple[str, str]:
+    """Return what stands between the values of a `print`, and behind the last one."""
+    found = {"sep": " ", "end": "\n"}
+    for keyword in node.keywords:
+        value = keyword.value
+        text = value.value if isinstance(value, ast.Constant) else None
+        if keyword.arg not in found or not isinstance(text, str):
+            raise frame.refusal(
+                value,
+                "`print` takes `sep=` and `end=` in a kernel, each a text",
+                "write the text itself: `sep=', '`",
+            )
+        found[keyword.arg] = text.replace("%", "%%")
+    return found["sep"], found["end"]
 
 
 def _printed(frame: Frame, node: ast.expr, values: list[ir.Expr]) -> str:

@@ -172,9 +172,11 @@ def _checked(  # noqa: PLR0917 - what an error names
         elif literal < 0:
             value = build.apply("add", extent, value)
     state = frame.program.kernel
-    if state is not None and state.debug and not isinstance(value, ir.Const):
+    known = isinstance(value, ir.Const) and isinstance(extent, ir.Const)
+    if state is not None and state.debug and not known:
         value = frame.leaf(value, "i")
-        text = f"{memory.array.name}\0{position}"
+        array = memory.array
+        text = f"{f'{array.base}.flat' if array.base else array.name}\0{position}"
         args = (ir.Cast(value, weak_int) if value.type != weak_int else value, extent)
         build.perform("check", args, text=text)
     if dimension.start is None:
