@@ -154,12 +154,12 @@ def test_what_stands_between_printed_values(capfd):
     def k(x):
         if km.threadIdx.x == 0:
             print("x", x[0], 3, sep=" 100% ", end=";")
-            print(x[1], "", sep="")
+            print(x[1], "|", sep="")
             print()
 
     with km.Device("emulator"):
         k[1, 32](np.float32([1.5, 2]))
-    assert capfd.readouterr().out == "x 100% 1.5 100% 3;2\n\n"
+    assert capfd.readouterr().out == "x 100% 1.5 100% 3;2|\n\n"
 
     @km.kernel
     def other(x, s: km.static):
