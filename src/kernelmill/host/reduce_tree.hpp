@@ -182,7 +182,8 @@ struct lane_tree : tree_base<Map, K, N, F, I...> {
       }
       __builtin_memcpy(acc, a, sizeof(a));
     } else {
-      constexpr int rounds = ((I::pattern == strided) || ...) ? 2 : 1;
+      // Lanes stay in registers for some rounds; several inputs would then be read in too many places.
+      constexpr int rounds = ((I::pattern == strided) || ...) ? 2 : sizeof...(I) == 1 ? 4 : 1;
       i64 i = 0;
       for (; count >= rounds; count -= rounds, i += rounds * L) {
         (from.prefetch(i + 8 * L, rounds * L),
