@@ -143,6 +143,7 @@ class _Place:
         self.compiler = compiler
         self._root = root
         self._count = 0
+        self.filled: dict[str, Path] = {}  # by operators that were compiled there
         self.known = self.fresh()
         self.call(_WARM_UP, self.known)
 
@@ -210,13 +211,16 @@ def _of_compiler(place: _Place, *, quick: bool) -> Iterator[Case]:
 def _case(place: _Place, operator: str, state: str, goals: tuple[Any, ...]) -> Case:
     from harness import OURS, Case, Contender
 
-    filled = place.fresh(place.known)
-    if state == _DISK:
-        place.call(operator, filled)
+    filled = place.filled.get(operator) if state == _DISK else None
+    if filled is None:
+        filled = place.fresh(place.known)
+        if state == _DISK:
+            place.call(operator, filled)
 
     def measure(_: int) -> float:
         if state == _NEW:
-            return place.call(operator, place.fresh(place.known))
+            place.filled[operator] = place.fresh(place.known)
+            return place.call(operator, place.filled[operator])
         if state == _EMPTY:
             return place.call(operator, place.fresh())
         return place.call(operator, filled, revalue=state == _VALUE)

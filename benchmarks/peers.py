@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 from dataclasses import dataclass
 from functools import cache as once
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -17,17 +18,18 @@ from harness import OURS, REFERENCE, Case, Contender
 from kernelmill.runtime.native import native, stream_threshold
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from harness import Goal
 
-__all__ = ["Expression", "case_of", "loops", "peer", "threads", "values"]
+__all__ = ["Expression", "apart", "case_of", "loops", "peer", "threads", "values"]
 
 Array = np.ndarray[Any, Any]
 # torch.compile takes seconds an expression and type, and loses milliseconds a call when it is cold.
 _COMPILED_FROM: Final = 1 << 20
 # Elements on which contenders compile their functions, before anything is compared or timed.
 _FEW: Final = 64
+_BETWEEN: Final = 1 << 16
 _TOLERANCE: Final = {"float32": 2e-5, "float64": 1e-12}
 # Of sums, whose order is each contender's own.
 _REDUCED: Final = {"float32": 1e-3, "float64": 1e-11, "int32": 0.0}
@@ -50,13 +52,19 @@ def peer(name: str) -> Any:  # Any: a module, or the reason in words why it is a
     return module
 
 
+@lru_cache(maxsize=1)  # of one case after another
 def values(
     count: int, elements: int, dtype: str, low: float = -1.0, high: float = 2.0
 ) -> tuple[Array, ...]:
-    """Return arrays of uniform values, which repeat every 65,537 elements."""
+    """Return arrays of uniform values, which repeat every 65,537 elements, to be read only."""
     random = np.random.default_rng(count)
     block = random.uniform(low, high, (count, min(elements, 65537)))
     return tuple(np.resize(row.astype(dtype), elements) for row in block)
+
+
+def apart(sizes: Sequence[int]) -> list[int]:
+    """Return the sizes but for the one between two caches, of which nothing is asked."""
+    return [n for n in sizes if n != _BETWEEN]
 
 
 @dataclass(frozen=True, slots=True)

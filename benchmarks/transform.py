@@ -8,7 +8,7 @@ import numpy as np
 
 import kernelmill as km
 from harness import REFERENCE, Goal
-from peers import Expression, case_of
+from peers import Expression, apart, case_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -102,8 +102,8 @@ EXPRESSIONS: Final = (
 
 def cases(budget: Budget) -> Iterator[Case]:
     """Yield the cases of the family."""
-    for expression in EXPRESSIONS:
+    for elements in apart(budget.sizes):
+        goals = _GOALS if elements >= _LARGE else ()
         for dtype in ("float32", "float64"):
-            for elements in budget.sizes:
-                goals = _GOALS if elements >= _LARGE else ()
+            for expression in EXPRESSIONS:
                 yield case_of(expression, dtype, elements, goals)
