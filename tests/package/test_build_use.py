@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 import kernel_projects as kp
+from kernelmill.config import override
 from kernelmill.errors import PackageError, ToolchainError
-from kernelmill.package import choice, matrix, system
+from kernelmill.package import choice, matrix, shell, system
 from kernelmill.package.matrix import read_project
 from kernelmill.package.project_tests import variant_for
-from kernelmill.package.shell import Environment, lacks_torch
+from kernelmill.package.shell import Environment, environment_of, lacks_torch
 
 CPU = f"torch-stable-abi210-cpu-{kp.MACHINE}"
 GREY = """
@@ -292,6 +293,19 @@ def test_a_shell_says_what_is_not_in_it(root, tmp_path):
         environment.execute(["nosuch"])
     project = read_project(root)
     assert [lacks_torch(project, torch) for torch in (None, "2.12")] == [True, False]
+
+
+def test_an_environment_that_was_not_made_leaves_nothing(root, tmp_path, monkeypatch):
+    def must(command, _seconds, what):
+        if "venv" not in command:
+            raise ToolchainError(what)
+        Path(command[-1], "bin").mkdir(parents=True)
+
+    monkeypatch.setattr(shell, "_must", must)
+    with override(cache_dir=tmp_path / "cache"):
+        with pytest.raises(ToolchainError, match=r"^numpy click pytest were not installed"):
+            environment_of(read_project(root), None)
+        assert list((tmp_path / "cache" / "build" / "environments").iterdir()) == []
 
 
 @pytest.mark.slow

@@ -347,7 +347,8 @@ class HubRegistry:
                 raise
             raise RegistryError(
                 f"{what}: {self.url} cannot be reached or broke off: "
-                f"{type(error).__name__}: {error}"
+                f"{type(error).__name__}: {error}",
+                hint="HF_ENDPOINT or the policy names it; HF_HUB_OFFLINE=1 asks the cache alone",
             ) from error
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise RegistryError(

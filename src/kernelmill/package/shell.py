@@ -15,6 +15,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kernelmill.cache.lock import hold
 from kernelmill.config import child_environment
 from kernelmill.errors import ToolchainError
 from kernelmill.package.build_cache import build_cache
@@ -97,10 +98,14 @@ def environment_of(project: Project, torch: str | None, *, fresh: bool = False) 
     text = "\0".join([str(project.root), sys.executable, *wanted])
     name = f"{project.name}-{torch or 'none'}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
     path = build_cache() / "environments" / name
-    if fresh:
-        shutil.rmtree(path, ignore_errors=True)
-    if not (path / _DONE).exists():
-        _make(path, project, wanted)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with hold(path.with_name(f"{name}.lock"), _INSTALL_SECONDS):
+        if fresh or not (path / _DONE).exists():
+            try:
+                _make(path, project, wanted)
+            except BaseException:
+                shutil.rmtree(path, ignore_errors=True)
+                raise
     return Environment(path, _variables(path))
 
 
@@ -112,7 +117,6 @@ def lacks_torch(project: Project, torch: str | None) -> bool:
 
 def _make(path: Path, project: Project, wanted: Sequence[str]) -> None:
     shutil.rmtree(path, ignore_errors=True)
-    path.parent.mkdir(parents=True, exist_ok=True)
     _must([sys.executable, "-m", "venv", str(path)], _MAKE_SECONDS, "no environment was made")
     python = str(path / "bin" / "python")
     install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *wanted]
