@@ -63,8 +63,8 @@ def values(
 
 
 def apart(sizes: Sequence[int]) -> list[int]:
-    """Return the sizes but for the one between two caches, of which nothing is asked."""
-    return [n for n in sizes if n != _BETWEEN]
+    """Return the sizes, largest first, since of these most is asked; one has no goals at all."""
+    return sorted((n for n in sizes if n != _BETWEEN), reverse=True)
 
 
 @dataclass(frozen=True, slots=True)
