@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import pytest
 from hub_clients import clean, forget_kernels, publish, served  # noqa: F401 - fixtures
 from kernel_packages import write_project
 from kernelmill import hub
-from kernelmill.config import get_config
+from kernelmill.config import get_config, override
 from kernelmill.errors import (
     CacheWarning,
     IntegrityError,
@@ -481,6 +482,39 @@ def test_many_threads_note_many_sources(tmp_path):
     for thread in threads:
         thread.join()
     assert all(cache.source("org/x", c) for c in commits)
+
+
+@pytest.mark.parametrize("offline", [False, True])
+def test_a_read_only_cache_serves_what_it_has(served, there, tmp_path, monkeypatch, offline):  # noqa: F811
+    get()
+    forget_kernels()
+    home = tmp_path / "hf-cache" / "kernels--org--twice"
+    shutil.rmtree(home / "refs")  # as where a lock was fetched, and no branch asked for
+
+    def refuse(path, _):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr("kernelmill.package.cache._write", refuse)
+    with override(hub_offline=offline):
+        assert get().twice(1) == 2
+    assert not (home / "refs").exists()
+
+
+def test_a_cache_that_may_only_be_read_and_lacks_something_is_said(tmp_path, monkeypatch):
+    def refuse(blob, place):
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES), str(place))
+
+    monkeypatch.setattr("kernelmill.package.cache._link", refuse)
+    blob = tmp_path / "kernels--org--x" / "blobs" / ("0" * 40)
+    blob.parent.mkdir(parents=True)
+    blob.write_bytes(b"1")
+    place = tmp_path / "kernels--org--x" / "snapshots" / ("a" * 40) / "build" / "a"
+    with pytest.raises(PackageError) as caught:
+        HubCache(tmp_path).fetch_file("org/x", "a" * 40, File("build/a", 1, "0" * 40), [])
+    assert str(caught.value) == (
+        f"build/a of org/x is not in the cache {tmp_path}, which may only be read: permission "
+        f"denied ({place})\n\nhint: KERNELS_CACHE or HF_HUB_CACHE names another directory"
+    )
 
 
 def test_no_registry_may_be_asked(tmp_path):

@@ -17,7 +17,9 @@ process leaves at most an unfinished file, which the next download goes on from.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import logging
 import os
 import tempfile
 from dataclasses import dataclass
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 
 __all__ = ["HubCache", "Source", "content_key"]
 
+_logger: Final = logging.getLogger("kernelmill")
+_READ_ONLY: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 TREE_FORMAT: Final = 1  # of huggingface_hub
 RECORD: Final = "kernelmill.json"
 _MOST_JSON: Final = 64 << 20
@@ -105,10 +109,11 @@ class HubCache:
         return text if is_commit_id(text) else None
 
     def set_ref(self, repo_id: str, name: str, commit: str) -> None:
-        """Remember where a branch or tag stands."""
+        """Remember where a branch or tag stands; nothing is lost where that cannot be written."""
         safe_path(name)
         if self.ref(repo_id, name) != commit:
-            _write(self.home(repo_id) / "refs" / name, commit.encode())
+            with self._noting(f"where {name} of {repo_id} stands"):
+                _write(self.home(repo_id) / "refs" / name, commit.encode())
 
     def refs(self, repo_id: str) -> dict[str, str]:
         """Return all branches and tags that were seen, and their commits."""
@@ -139,7 +144,7 @@ class HubCache:
         if self.source(repo_id, commit) == source:
             return
         place = self.home(repo_id) / RECORD
-        with self._locked(repo_id, RECORD):
+        with self._noting(f"where {repo_id} came from"), self._locked(repo_id, RECORD):
             row = {"registry": source.registry, "trusted": source.trusted}
             _write(place, json.dumps({**_read_json(place), commit: row}, sort_keys=True).encode())
 
@@ -184,7 +189,8 @@ class HubCache:
             rows = {file.path: _row(file) for file in known}
             body = {"format_version": TREE_FORMAT, "files": rows}
             place, _ = self._listings(repo_id, commit)
-            _write(place, json.dumps(body, indent=1).encode())
+            with self._noting(f"which files {repo_id} has"):
+                _write(place, json.dumps(body, indent=1).encode())
         return known
 
     def missing(self, repo_id: str, commit: str, files: Iterable[File]) -> list[File]:
@@ -210,13 +216,36 @@ class HubCache:
             The last one does not answer.
         """
         blob = self.home(repo_id) / "blobs" / file.key
-        if not _has(blob, file.size):
-            with self._locked(repo_id, file.key):
-                if not _has(blob, file.size):  # another process may have been quicker
-                    self._download(repo_id, commit, file, registries, blob)
         place = self.snapshot(repo_id, commit) / safe_path(file.path)
-        _link(blob, place)
+        try:
+            if not _has(blob, file.size):
+                with self._locked(repo_id, file.key):
+                    if not _has(blob, file.size):  # another process may have been quicker
+                        self._download(repo_id, commit, file, registries, blob)
+            _link(blob, place)
+        except OSError as error:
+            if not self._forbids(error):
+                raise
+            raise PackageError(
+                f"{file.path} of {repo_id} is not in the cache {self.root}, "
+                f"which may only be read: {(error.strerror or str(error)).lower()} ({error.filename})",
+                hint="KERNELS_CACHE or HF_HUB_CACHE names another directory",
+            ) from None
         return place
+
+    def _forbids(self, error: OSError) -> bool:
+        """Return whether an error is that the cache may only be read."""
+        return error.errno in _READ_ONLY and str(error.filename).startswith(str(self.root))
+
+    @contextlib.contextmanager
+    def _noting(self, what: str) -> Iterator[None]:
+        """Write what only saves a request later: a cache that may only be read goes without."""
+        try:
+            yield
+        except OSError as error:
+            if not self._forbids(error):
+                raise
+            _logger.info("%s is not noted in %s: %s", what, self.root, error.strerror)
 
     def _download(
         self, repo_id: str, commit: str, file: File, registries: Iterable[Registry], blob: Path

@@ -37,9 +37,9 @@ def find_cached(cache: HubCache, repo_id: str, wanted: Wanted, system: System) -
         known = Refs(tuple(Ref(name, commit) for name, commit in sorted(refs.items())))
         place = f"{repo_id} in the cache {cache.root}"
         asked = [pick_commit(wanted.revision, known, commits, place=place)]
-    elif wanted.integer is not None:
-        asked = [c for c in [refs.get(branch_of(wanted.integer))] if c is not None]
-    else:
+    elif wanted.integer is not None and branch_of(wanted.integer) in refs:
+        asked = [refs[branch_of(wanted.integer)]]
+    else:  # as for an integer whose branch was never seen: it came with a lock
         asked = _in_range(cache, repo_id, wanted, commits)
     for commit in asked:
         return commit, _variant(cache, repo_id, commit, system)
