@@ -54,6 +54,15 @@ def test_rows_have_their_own_first_ones(place: str) -> None:
     assert np.array_equal(km.batched_topk(wide, 5)[1], np.argsort(-wide, kind="stable")[:, :5])
 
 
+def test_there_may_be_no_elements_to_take(place: str) -> None:
+    for shape, axis in (((0,), 0), ((0, 2), 0), ((2, 0), 1), ((0, 70_000), 1)):
+        values, found = km.topk(np.zeros(shape, "f4"), 0, axis=axis)
+        assert (
+            values.shape == found.shape == tuple(0 if a == axis else n for a, n in enumerate(shape))
+        )
+    assert km.batched_topk(np.zeros((0, 70_000)), 3)[1].shape == (0, 3)
+
+
 def test_topk_of_tensors_is_that_of_torch() -> None:
     torch = pytest.importorskip("torch")
     x = torch.randperm(5000).sub(2500).to(torch.bfloat16).unique()

@@ -123,12 +123,12 @@ class _Topk(Call):
             as_rows(self.output(o, o.view.dtype.itemsize), shape, o.view.dtype)
             for o in work.outputs
         ]
-        alone = length <= policy.alone or rows >= work.backend.multiprocessors
-        bits = policy.sample_bits(length)
-        which = _which(self.k, length, bits)
-        capacity = 0 if alone else -(-(_ROOM * which * length >> bits) // 16) * 16
-        memory = absent(keys)
-        if capacity:
+        alone = length <= policy.alone or not 0 < rows < work.backend.multiprocessors
+        capacity, memory = 0, absent(keys)
+        if not alone:
+            bits = policy.sample_bits(length)
+            which = _which(self.k, length, bits)
+            capacity = -(-(_ROOM * which * length >> bits) // 16) * 16
             held = order.type.itemsize + place
             memory = replace(new(keys, rows * (_ROW + capacity * held)), dtype=uint8)
             limit = partial(topk_source, "limit", order, place, policy, 2)
