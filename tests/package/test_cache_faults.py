@@ -512,7 +512,7 @@ def test_a_cache_that_may_only_be_read_and_lacks_something_is_said(tmp_path, mon
     with pytest.raises(PackageError) as caught:
         HubCache(tmp_path).fetch_file("org/x", "a" * 40, File("build/a", 1, "0" * 40), [])
     assert str(caught.value) == (
-        f"build/a of org/x is not in the cache {tmp_path}, which may only be read: permission "
+        f"build/a of org/x is not in the cache {tmp_path}, which can only be read: permission "
         f"denied ({place})\n\nhint: KERNELS_CACHE or HF_HUB_CACHE names another directory"
     )
 

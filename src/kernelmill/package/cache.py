@@ -226,9 +226,10 @@ class HubCache:
         except OSError as error:
             if not self._forbids(error):
                 raise
+            reason = (error.strerror or str(error)).lower()
             raise PackageError(
-                f"{file.path} of {repo_id} is not in the cache {self.root}, "
-                f"which may only be read: {(error.strerror or str(error)).lower()} ({error.filename})",
+                f"{file.path} of {repo_id} is not in the cache {self.root}, which can only be "
+                f"read: {reason} ({error.filename})",
                 hint="KERNELS_CACHE or HF_HUB_CACHE names another directory",
             ) from None
         return place
