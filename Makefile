@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 OUT    ?= gpu-out
 WHEELS ?= wheels
 
-.PHONY: demo test check full fuzz bench gpu wheels docs clean in-place
+.PHONY: demo test lint check full fuzz bench gpu wheels docs clean in-place
 
 demo: $(VENV)/.demo
 	$(BIN)/kernelmill demo
@@ -13,11 +13,13 @@ demo: $(VENV)/.demo
 test: $(VENV)/.dev
 	$(BIN)/pytest -n 2 -m "not slow and not cuda"
 
-check: $(VENV)/.dev
+lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+check: lint
 	$(BIN)/pytest -q -n 2 -m "not slow" tests/test_tiny.py tests/null
 
 full: $(VENV)/.dev

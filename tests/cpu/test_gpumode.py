@@ -30,6 +30,7 @@ SMALL = {
 PROBLEMS = {problem.name: problem for problem in gpumode_problems.PROBLEMS}
 
 
+@pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("device", ["cpu", "emulator"])
 @pytest.mark.parametrize("name", SMALL)
 def test_submissions_are_right(name: str, device: str) -> None:
