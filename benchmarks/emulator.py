@@ -22,7 +22,7 @@ from kernelmill.toolchain import compile_shared, find_host_compiler
 from peers import threads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from harness import Budget
 
@@ -120,7 +120,7 @@ def cases(budget: Budget) -> Iterator[Case]:
     yield from _loops_of_threads()
     yield from _sums(budget)
     yield _compiling()
-    yield _looked_at()
+    yield from _looked_at(budget)
 
 
 def _waiting() -> Iterator[Case]:
@@ -179,18 +179,22 @@ def _compiling() -> Case:
     return Case("compile six kernels", "", 6, (ours,), (Goal(seconds=0.5),))
 
 
-def _looked_at() -> Case:
-    """A launch under the sanitizer against one without, as "plain"."""
+def _looked_at(budget: Budget) -> Iterator[Case]:
+    """Launches under the sanitizer against ones without, as "plain"."""
     n = 1 << 20
     x, out = np.ones(n, np.float32), np.zeros(n // 256, np.float32)
-    launch = _ours("one_a_thread_sum", km.LaunchConfig(n // 256, 256), x, out, n).run
+    sums = _ours("one_a_thread_sum", km.LaunchConfig(n // 256, 256), x, out, n).run
+    yield _against_plain("one a thread sum, sanitized", n, sums)
+    for size in (n, budget.large):
+        a, b, c = (np.ones(size, np.float32) for _ in range(3))
+        triad = _ours("triad", km.LaunchConfig(size // 256, 256), a, b, c, size).run
+        yield _against_plain("triad, sanitized", size, triad)
 
+
+def _against_plain(name: str, n: int, launch: Callable[[], Any]) -> Case:
     def checked() -> Any:
         with sanitized():
             return launch()
 
-    both: tuple[Contender, ...] = (
-        Contender(OURS, checked, single=True),
-        Contender("plain", launch),
-    )
-    return Case("one a thread sum, sanitized", "float32", n, both, (Goal("plain", ratio=1 / 100),))
+    both = (Contender(OURS, checked, single=True), Contender("plain", launch))
+    return Case(name, "float32", n, both, (Goal("plain", ratio=1 / 100),))

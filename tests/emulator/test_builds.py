@@ -7,7 +7,11 @@ import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+
+import kernelmill as km
+from kernelmill.config import override
 
 SCRIPT = """
 import sys
@@ -111,3 +115,13 @@ with sanitized():
     )
     assert done.stdout.startswith("the sanitizer needs g++; the compiler is zig"), done.stderr
     assert "KERNELMILL_CXX=g++" in done.stdout
+
+
+def test_the_setting_makes_programs_for_the_emulator():
+    """As on a CI runner, where `KERNELMILL_DEVICE` is set and nobody names a device."""
+    text = 'extern "C" __global__ void twice(float* x) { x[threadIdx.x] *= 2; }'
+    x = np.arange(4, dtype=np.float32)
+    with override(device="emulator"):
+        kernel = km.Program(text, name="twice.cu").compile().get_kernel("twice")
+        km.launch(None, km.LaunchConfig(1, 4), kernel, x)
+    assert x.tolist() == [0, 2, 4, 6]

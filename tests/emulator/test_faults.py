@@ -266,3 +266,22 @@ def test_schedules_are_checked():
         Schedule("sideways")
     with pytest.raises(ArgumentError, match="seed and blocks are at least 0"):
         Schedule(seed=-1)
+
+
+def test_divisions_by_zero_give_what_a_gpu_gives():
+    text = """template <class T> __global__ void divide(const T* x, const T* by, T* y, int n) {
+  const int t = threadIdx.x;
+  y[t] = x[t] / by[t], y[n + t] = x[t] % by[t];
+}"""
+    types = {"i4": "int", "u4": "unsigned", "i8": "long long", "u8": "unsigned long long"}
+    instances = {kind: f"divide<{type_}>" for kind, type_ in types.items()}
+    program = compile_emulated(text, name="divide.cu", expressions=tuple(instances.values()))
+    for kind, instance in instances.items():
+        least = np.iinfo(kind).min
+        x = np.array([7, 0, least, 9, 1], kind)
+        by = np.array([0, 0, -1 if least else 0, 4, 0], np.int64).astype(kind)
+        y = np.zeros(10, kind)
+        # Every block does the same, so that all OS threads do.
+        program.get_kernel(instance).launch((64, 1, 1), (5, 1, 1), [x, by, y, 5])
+        ones = np.int64(-1).astype(kind)
+        assert y.tolist() == [ones, ones, least or ones, 2, ones, 7, 0, 0, 1, 1], kind

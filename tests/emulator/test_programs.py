@@ -209,3 +209,31 @@ int main() {
 }""")
     done = run_program(path, capture=True, timeout=600, sanitizer=sanitizer)
     assert (done.stdout, done.stderr, done.reports) == ("40 cudaSuccess\n", "", ())
+
+
+def test_former_and_unusual_spellings_run(tmp_path):
+    done = run(
+        tmp_path,
+        """#include <cstdio>
+struct Pair { int a, b; };
+__global__ void swapped(Pair& p) { int kept = p.a; p.a = p.b, p.b = kept; }
+__global__ void added(int* x, int by) { x[threadIdx.x] += by; }
+__global__ void dots(int* x) {
+  x[0] = __dp4a(make_char4(1, -2, 3, 4), make_char4(5, 6, 7, 8), 100);
+  x[1] = __dp2a_lo(make_short2(300, -2), make_char4(-1, 2, 3, 4), 7);
+  x[2] = __dp2a_hi(0x00020001, 0x04030201, 0);
+  x[3] = __shfl_xor_sync(0xffffffff, 5, -8, 16);
+}
+int main() {
+  Pair* p;
+  int* x;
+  cudaMallocManaged(&p, sizeof *p), cudaMallocManaged(&x, 4 * sizeof(int));
+  *p = Pair{1, 2};
+  swapped<<<1, 1>>>(*p);
+  dots<<<1, 4>>>(x);
+  added << < 1, 4 >> > (x, 1000);
+  cudaDeviceSynchronize();
+  printf("%d %d %d %d %d %d\\n", p->a, p->b, x[0], x[1], x[2], x[3]);
+}""",
+    )
+    assert (done.stdout, done.stderr) == ("2 1 1146 703 1011 1005\n", "")

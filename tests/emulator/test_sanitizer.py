@@ -177,3 +177,17 @@ def test_a_launch_may_take_so_long():
         km.launch(None, km.LaunchConfig(1, 1), kernel, np.zeros(1, np.int32))
     with sanitized():
         small("cas", np.zeros(1, np.int32))
+
+
+def test_arrays_of_any_size_come_back():
+    """Small ones lie in memory that is kept, large ones in a file; children are ready for either."""
+    text = 'extern "C" __global__ void twice(const float* x, float* y) {'
+    text += " const size_t i = blockIdx.x * 1024ull + threadIdx.x; y[i * 64] = 2 * x[i * 64]; }"
+    kernel = compile_emulated(text).get_kernel("twice")
+    for blocks in (1, 130, 2):
+        x = np.arange(blocks << 16, dtype=np.float32)
+        y = np.zeros_like(x)
+        with sanitized():
+            kernel.launch((blocks, 1, 1), (1024, 1, 1), [x, y])
+        assert (y[::64] == 2 * x[::64]).all()
+        assert not y[1::64].any()

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
+from kernelmill.config import get_config
 from kernelmill.errors import ArgumentError, DeviceError
 from kernelmill.runtime.cuda.device import cuda_device
 from kernelmill.runtime.cuda.driver import api, check, core, translated
@@ -137,7 +138,8 @@ class Program:
         ArgumentError
             There is no such architecture, or no such way from `code_type` to `target_type`.
         """
-        emulated = arch is None and target_type == "cubin" and chosen_device() == "emulator"
+        current = chosen_device() or get_config().device
+        emulated = arch is None and target_type == "cubin" and current == "emulator"
         if emulated or target_type == "emulator":
             return self._emulated(name_expressions)
         chosen = _default_arch(arch)

@@ -231,6 +231,14 @@ inline Region* find_region(Record& k, Site& site, char* p, u32 bytes, int how, c
   return keep(low, symbol->bytes, r);
 }
 
+// An access that is inside an array and aligned.
+inline void check_known(Record& k, Region& r, char* p, u32 bytes, int how, const void* caller) {
+  const usize at = (usize)(p - r.low);
+  if (r.tracks_writes) check_written(r, p, at, bytes, how, caller);
+  if (how & writing) writes++;
+  check_order(k, r, p, at, bytes, how, caller);
+}
+
 inline void access(const void* address, u32 bytes, int how, const void* caller) {
   Record* k = self;
   if (!k) return;
@@ -242,12 +250,9 @@ inline void access(const void* address, u32 bytes, int how, const void* caller) 
   if (!r) return;
   // Live blocks have their static shared memory at one place.
   if (r->space == static_shared) r = &k->own->fixed;
-  const usize at = (usize)(p - r->low);
   if (((usize)p & (bytes - 1)) && !(bytes & (bytes - 1)))
     end_at("misaligned access", *r, p, bytes, caller, how & writing ? "write" : "read");
-  if (r->tracks_writes) check_written(*r, p, at, bytes, how, caller);
-  if (how & writing) writes++;
-  check_order(*k, *r, p, at, bytes, how, caller);
+  check_known(*k, *r, p, bytes, how, caller);
   if (r->full || how > writing || site.caller != caller || ((usize)site.low & 3)) return;
   // From now on the short way, as long as the clock stands.
   Deed deed = {k->clock, 0, 0, how == writing ? wrote : read};
@@ -260,39 +265,46 @@ inline void access(const void* address, u32 bytes, int how, const void* caller) 
   site.briefs = site.deed ? r->briefs + (first >> r->shift) : nullptr;
 }
 
-// A plain access of an instruction to what it accessed before: where nobody else did in this launch, there is nothing to check.
-// `aligned` says that the compiler knows it to be.
+// A plain access of an instruction to what it accessed before: what several threads accessed in this launch is looked at, and
+// there is nothing to look at elsewhere.
+template <u32 bytes, int how>
+__attribute__((noinline)) void access_known(Record& k, const Site& site, char* p, const void* caller) {
+  const usize offset = (usize)(p - site.low);
+  const Brief mine = {k.thread, site.deed};
+  Brief* briefs = site.briefs + (offset >> site.shift);
+  u8* written = site.written + (offset >> 2);
+  const u32 count = bytes >> site.shift;
+  bool clear = bytes >= 4 || !site.written;
+  for (u32 i = 0; i < count; i++)
+    clear &= briefs[i].thread < launch_first ||
+             (briefs[i].thread == mine.thread && (how == writing || briefs[i].deed == mine.deed));
+  for (u32 i = 0; how == reading && site.written && i < bytes / 4; i++) clear &= written[i] == 15;
+  if (!clear) return check_known(k, *site.region, p, bytes, how, caller);
+  for (u32 i = 0; how == writing && site.written && i < bytes / 4; i++) written[i] = 15;
+  for (u32 i = 0; i < count; i++) briefs[i] = mine;
+  if (how == writing) writes++;
+}
 template <u32 bytes, int how>
 KM_EMU_INLINE void access_shortly(void* address, const void* caller) {
   Record* k = self;
   if (!k) return;
   const Site& site = site_of(caller);
-  const usize offset = (usize)((char*)address - site.low);
-  if (__builtin_expect(site.caller != caller || offset + bytes > site.bytes || offset >= site.bytes, 0))
+  char* p = (char*)address;
+  const usize offset = (usize)(p - site.low);
+  if (__builtin_expect(site.caller != caller || offset >= site.bytes || offset + bytes > site.bytes, 0))
     return access(address, bytes, how, caller);
   if (!site.region) return;
   if (__builtin_expect(!site.briefs || site.clock != k->clock || ((usize)address & (bytes - 1)), 0))
     return access(address, bytes, how, caller);
-  const u32 thread = k->thread;
-  const u64 mine = thread | (u64)site.deed << 32;
-  Brief* briefs = site.briefs + (offset >> site.shift);
-  const u32 count = bytes >= 4 ? bytes >> site.shift : bytes;
-  for (u32 i = 0; i < count; i++) {
-    u64 there;
-    memcpy(&there, &briefs[i], 8);
-    const u32 other = (u32)there;
-    if (__builtin_expect(other >= launch_first && (how == writing ? other != thread : there != mine), 0))
-      return access(address, bytes, how, caller);
-  }
-  if (site.written) {
-    u8* written = site.written + (offset >> 2);
-    if (bytes < 4) return access(address, bytes, how, caller);
-    for (u32 i = 0; i < bytes / 4; i++) {
-      if (how == writing) written[i] = 15;
-      else if (__builtin_expect(written[i] != 15, 0)) return access(address, bytes, how, caller);
-    }
-  }
-  for (u32 i = 0; i < count; i++) memcpy(&briefs[i], &mine, 8);
+  if (site.written || bytes >> site.shift != 1) return access_known<bytes, how>(*k, site, p, caller);
+  // The common case alone: one record, which nobody asks whether it was written.
+  Brief& brief = site.briefs[offset >> site.shift];
+  const u64 mine = k->thread | (u64)site.deed << 32;
+  u64 there;
+  memcpy(&there, &brief, 8);
+  if (__builtin_expect((u32)there >= launch_first && (how == writing ? (u32)there != (u32)mine : there != mine), 0))
+    return check_known(*k, *site.region, p, bytes, how, caller);
+  memcpy(&brief, &mine, 8);
   if (how == writing) writes++;
 }
 inline void access_range(const void* from, usize bytes, int how, const void* caller) {

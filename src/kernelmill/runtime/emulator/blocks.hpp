@@ -4,6 +4,7 @@
 #include <link.h>
 #include <sched.h>
 
+#include "divisions.hpp"
 #include "waits.hpp"
 
 namespace km_emu {
@@ -181,14 +182,15 @@ inline Outcome slice(Block* b) {
 
 inline const char* name_of(State state) {
   static const char* const names[state_count] = {"spin", "wait at a block barrier", "wait in a warp operation",
-                                                 "wait at a grid barrier", "wait for an mbarrier", "have finished"};
+                                                 "wait at a grid barrier", "wait for an mbarrier", "go in step",
+                                                 "have finished"};
   return names[state];
 }
 
 // Makes a thread that waits the current place, and returns where it does: one at a barrier rather than others.
 inline const void* show_waiting(Block* b) {
   const ThreadState* shown = nullptr;
-  static const State order[] = {ready, at_transaction, at_grid_sync, in_warp_operation, at_barrier};
+  static const State order[] = {ready, at_step, at_transaction, at_grid_sync, in_warp_operation, at_barrier};
   for (State state : order)
     for (u32 i = b->count; i-- > 0;)
       if (b->threads[i].state == state) shown = &b->threads[i];
@@ -265,6 +267,7 @@ inline void run_block(Block* b, Work* work) {
 }
 
 inline void run_tickets(Work* work) {
+  take_divisions();
   const Place outside = km_emu_here;
   Block* b = take_block(work->launch);
   const Image image = checks::looks_on ? image_of(work->body) : Image();

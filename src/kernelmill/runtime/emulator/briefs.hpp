@@ -18,19 +18,41 @@ struct Cell {
   u8 atomic_write, atomic_reads[2];
 };
 
+constexpr usize large_page = 2 << 20;
+
+// Large pages that were made before they are asked for.
+inline struct {
+  char *next = nullptr, *end = nullptr;
+} ready_pages;
+
 // Pages that are zero; large ones where there are many, since a fault for each small one takes longer than the access.
 inline void* zero_pages(usize bytes) {
-  constexpr usize large = 2 << 20;
-  const usize room = bytes >= large ? bytes + large : bytes ? bytes : 1;
+  const usize large = (bytes + large_page - 1) & ~(large_page - 1);
+  if (bytes >= large_page && large <= (usize)(ready_pages.end - ready_pages.next)) {
+    char* made = ready_pages.next;
+    ready_pages.next += large;
+    return made;
+  }
+  const usize room = bytes >= large_page ? large + large_page : bytes ? bytes : 1;
   char* made = (char*)mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (made == MAP_FAILED) abort();
-  if (room == bytes || bytes < large) return made;
-  char* from = (char*)(((usize)made + large - 1) & ~(large - 1));
-  char* end = (char*)(((usize)from + bytes + 4095) & ~(usize)4095);
+  if (bytes < large_page) return made;
+  char* from = (char*)(((usize)made + large_page - 1) & ~(large_page - 1));
+  char* end = from + large;
   if (from > made) munmap(made, (usize)(from - made));
   if (made + room > end) munmap(end, (usize)(made + room - end));
-  madvise(from, bytes, MADV_HUGEPAGE);  // refused where there are none, and nothing is lost
+  madvise(from, large, MADV_HUGEPAGE);  // refused where there are none, and nothing is lost
   return from;
+}
+inline void give_back(void* pages, usize bytes) {
+  munmap(pages, bytes >= large_page ? (bytes + large_page - 1) & ~(large_page - 1) : bytes ? bytes : 1);
+}
+inline void make_pages_ready(usize bytes) {
+  if (bytes < large_page) return;
+  bytes = (bytes + large_page - 1) & ~(large_page - 1);
+  char* made = (char*)zero_pages(bytes);
+  madvise(made, bytes, 23);  // MADV_POPULATE_WRITE; older kernels refuse it, and pages are made later
+  ready_pages = {made, made + bytes};
 }
 
 // What a thread did at one moment of its clock: where it wrote, where it read.
@@ -69,7 +91,7 @@ struct Deeds {
 
 // Cells of words that several threads accessed in this launch; their numbers grow over all launches.
 struct Cells {
-  static constexpr u32 part = 1 << 14;
+  static constexpr u32 part = 1 << 17;
   std::vector<Cell*> parts;
   u32 first = 1, next = 1;
 

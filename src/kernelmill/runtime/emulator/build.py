@@ -55,7 +55,7 @@ _PLAIN_LINE: Final = re.compile(r"^plain:\d+:\d+: error", re.MULTILINE)
 # A text that says `volatile` calls the runtime at every branch.
 _SPIN_FLAGS: Final = ("-fsanitize-coverage=trace-pc", "-DKM_EMU_SPIN")
 # The loader finds `main` among the symbols of the library.
-_PROGRAM_FLAGS: Final = ("-fvisibility=default", "-Wl,--wrap=clock")
+_PROGRAM_FLAGS: Final = ("-fvisibility=default", "-Wl,--wrap=clock,--wrap=malloc")
 # What a program that includes OpenMP's header is compiled with.
 _OPENMP: Final = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<omp\.h>", re.MULTILINE)
 _OPENMP_FLAGS: Final = ("-fopenmp", "-lgomp")

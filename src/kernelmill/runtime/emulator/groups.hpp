@@ -163,8 +163,7 @@ template <unsigned Threads, unsigned Tiles> KM_EMU_INLINE thread_block this_thre
   return {};
 }
 KM_EMU_INLINE grid_group this_grid() { return {}; }
-// Lanes run independently, so the threads that are together are one.
-KM_EMU_INLINE coalesced_group coalesced_threads() { return coalesced_group{1u << KM_EMU_LANE}; }
+KM_EMU_INLINE coalesced_group coalesced_threads() { return coalesced_group{__activemask()}; }
 template <class G> KM_EMU_INLINE coalesced_group binary_partition(const G& group, bool test) {
   const unsigned set = __ballot_sync(group.lanes, test);
   return coalesced_group{test ? set : group.lanes & ~set};
@@ -183,18 +182,21 @@ template <unsigned N, class G> KM_EMU_INLINE thread_block_tile<N> tiled_partitio
 
 // Any of them, by value.
 struct thread_group {
-  enum Kind { block, part, alone } kind;
+  enum Kind { block, part, some } kind;
   warp_part lanes;
   KM_EMU_INLINE thread_group(const thread_block&) : kind(block), lanes{0, 1} {}
   KM_EMU_INLINE thread_group(const warp_part& p) : kind(part), lanes(p) {}
-  KM_EMU_INLINE thread_group(const coalesced_group&) : kind(alone), lanes{0, 1} {}
+  KM_EMU_INLINE thread_group(const coalesced_group& g) : kind(some), lanes{g.lanes, g.size()} {}
   void sync() const {
     if (kind == block) __syncthreads();
-    else if (kind == part) lanes.sync();
+    else __syncwarp(lanes.lanes);
   }
   unsigned size() const { return kind == block ? thread_block::size() : lanes.count; }
   unsigned num_threads() const { return size(); }
-  unsigned thread_rank() const { return kind == block ? KM_EMU_RANK : KM_EMU_RANK & (lanes.count - 1); }
+  unsigned thread_rank() const {
+    if (kind == some) return coalesced_group{lanes.lanes}.thread_rank();
+    return kind == block ? KM_EMU_RANK : KM_EMU_RANK & (lanes.count - 1);
+  }
 };
 template <class G> KM_EMU_INLINE thread_group tiled_partition(const G&, unsigned count) { return part_of(count); }
 

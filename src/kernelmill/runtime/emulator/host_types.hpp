@@ -55,7 +55,31 @@
   X(cudaErrorNotSupported, 801, "operation not supported")                                   \
   X(cudaErrorUnknown, 999, "unknown error")
 #define KM_EMU_NAMED(name, number, text) name = number,
-enum cudaError { KM_EMU_ERRORS(KM_EMU_NAMED) };
+enum cudaError {
+  KM_EMU_ERRORS(KM_EMU_NAMED)
+  // What programs have in tables of names, and nothing here returns.
+  cudaErrorProfilerDisabled = 5, cudaErrorProfilerNotInitialized = 6, cudaErrorProfilerAlreadyStarted = 7,
+  cudaErrorProfilerAlreadyStopped = 8, cudaErrorInvalidTextureBinding = 19, cudaErrorInvalidChannelDescriptor = 20,
+  cudaErrorAddressOfConstant = 22, cudaErrorTextureFetchFailed = 23, cudaErrorTextureNotBound = 24,
+  cudaErrorSynchronizationError = 25, cudaErrorInvalidFilterSetting = 26, cudaErrorInvalidNormSetting = 27,
+  cudaErrorMixedDeviceExecution = 28, cudaErrorNotYetImplemented = 31, cudaErrorMemoryValueTooLarge = 32,
+  cudaErrorStubLibrary = 34, cudaErrorCallRequiresNewerDriver = 36, cudaErrorInvalidSurface = 37,
+  cudaErrorDuplicateVariableName = 43, cudaErrorDuplicateTextureName = 44, cudaErrorDuplicateSurfaceName = 45,
+  cudaErrorIncompatibleDriverContext = 49, cudaErrorPriorLaunchFailure = 53, cudaErrorLaunchMaxDepthExceeded = 65,
+  cudaErrorLaunchFileScopedTex = 66, cudaErrorLaunchFileScopedSurf = 67, cudaErrorSyncDepthExceeded = 68,
+  cudaErrorLaunchPendingCountExceeded = 69, cudaErrorDeviceNotLicensed = 102, cudaErrorStartupFailure = 127,
+  cudaErrorDeviceUninitialized = 201, cudaErrorMapBufferObjectFailed = 205, cudaErrorUnmapBufferObjectFailed = 206,
+  cudaErrorArrayIsMapped = 207, cudaErrorAlreadyMapped = 208, cudaErrorAlreadyAcquired = 210, cudaErrorNotMapped = 211,
+  cudaErrorNotMappedAsArray = 212, cudaErrorNotMappedAsPointer = 213, cudaErrorDeviceAlreadyInUse = 216,
+  cudaErrorInvalidPtx = 218, cudaErrorInvalidGraphicsContext = 219, cudaErrorNvlinkUncorrectable = 220,
+  cudaErrorJitCompilerNotFound = 221, cudaErrorUnsupportedPtxVersion = 222, cudaErrorInvalidSource = 300,
+  cudaErrorFileNotFound = 301, cudaErrorSharedObjectSymbolNotFound = 302, cudaErrorSharedObjectInitFailed = 303,
+  cudaErrorOperatingSystem = 304, cudaErrorIllegalState = 401, cudaErrorLaunchIncompatibleTexturing = 703,
+  cudaErrorSetOnActiveProcess = 708, cudaErrorContextIsDestroyed = 709, cudaErrorTooManyPeers = 711,
+  cudaErrorHardwareStackError = 714, cudaErrorInvalidAddressSpace = 717, cudaErrorInvalidPc = 718,
+  cudaErrorSystemNotReady = 802, cudaErrorSystemDriverMismatch = 803, cudaErrorStreamCaptureUnsupported = 900,
+  cudaErrorStreamCaptureInvalidated = 901, cudaErrorTimeout = 909, cudaErrorApiFailureBase = 10000
+};
 #undef KM_EMU_NAMED
 typedef cudaError cudaError_t;
 

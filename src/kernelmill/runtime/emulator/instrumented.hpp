@@ -54,7 +54,7 @@ KM_EMU_HOOK void* __wrap_memset(void* to, int value, usize n) {
 // Memory that a kernel asks for is an array as others are.
 namespace km_emu {
 inline void* asked_for(usize n, const char* name) {
-  void* made = malloc(n);
+  void* made = calloc(1, n);
   if (checks::self && made) checks::allocated(made, n, name);
   return made;
 }
@@ -186,6 +186,8 @@ KM_EMU_HOOK void km_emu_check_output(const char* path, int strict, int initcheck
   checks::strict = strict != 0;
   checks::initcheck = initcheck;
 }
+// Makes memory for records of so many bytes of arrays before a launch asks for it.
+KM_EMU_HOOK void km_emu_check_soon(u64 bytes) { checks::make_pages_ready(bytes / 4 * sizeof(checks::Brief)); }
 KM_EMU_HOOK void km_emu_check_symbol(int shared, u64 at, u64 bytes, const char* name) {
   (shared ? checks::arrays.shared_symbols : checks::arrays.module_symbols).push_back({at, bytes, name});
 }

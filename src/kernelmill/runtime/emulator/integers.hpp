@@ -75,6 +75,10 @@ KM_EMU_INLINE unsigned __dp4a(unsigned a, unsigned b, unsigned c) {
   for (int i = 0; i < 4; i++) c += (a >> 8 * i & 255) * (b >> 8 * i & 255);
   return c;
 }
+KM_EMU_INLINE int __dp4a(char4 a, char4 b, int c) { return c + a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w; }
+KM_EMU_INLINE unsigned __dp4a(uchar4 a, uchar4 b, unsigned c) {
+  return c + (unsigned)(a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w);
+}
 
 // ---- bits of floats -------------------------------------------------------------------------------------------------
 

@@ -84,6 +84,13 @@ KM_EMU_DOT(__dp2a_lo, int, short, signed char, 0)
 KM_EMU_DOT(__dp2a_hi, int, short, signed char, 2)
 KM_EMU_DOT(__dp2a_lo, unsigned, unsigned short, unsigned char, 0)
 KM_EMU_DOT(__dp2a_hi, unsigned, unsigned short, unsigned char, 2)
+#define KM_EMU_DOT_OF(name, T, Pair, Quad, p, q) \
+  KM_EMU_INLINE T name(Pair a, Quad b, T c) { return c + (T)(a.x * b.p) + (T)(a.y * b.q); }
+KM_EMU_DOT_OF(__dp2a_lo, int, short2, char4, x, y)
+KM_EMU_DOT_OF(__dp2a_hi, int, short2, char4, z, w)
+KM_EMU_DOT_OF(__dp2a_lo, unsigned, ushort2, uchar4, x, y)
+KM_EMU_DOT_OF(__dp2a_hi, unsigned, ushort2, uchar4, z, w)
+#undef KM_EMU_DOT_OF
 #undef KM_EMU_DOT
 
 // ---- rounded upwards, downwards, towards zero -----------------------------------------------------------------------

@@ -52,7 +52,13 @@ class Nursery:
         self._kept = os.memfd_create("kernelmill") if hasattr(os, "memfd_create") else -1
         self._map: mmap.mmap | None = None
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "kernelmill.runtime.emulator.nursery", str(runtime)],
+            [
+                sys.executable,
+                "-m",
+                "kernelmill.runtime.emulator.nursery",
+                str(runtime),
+                str(self._kept),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=[self._kept] if self._kept >= 0 else [],
@@ -79,13 +85,17 @@ class Nursery:
             mapped = mmap.mmap(file.fileno(), size)
         yield Memory(_address(mapped), -1)
 
-    def run(self, folder: Path, timeout: float) -> int | None:
-        """Return the status that the child for a folder ended with; None when it took too long."""
+    def run(self, folder: Path, size: int, timeout: float) -> int | None:
+        """Return the status that the child for a folder ended with; None when it took too long.
+
+        `size` is that of the memory; the next child makes itself ready for one like it.
+        """
         asked, answer = self._process.stdin, self._process.stdout
         assert asked is not None
         assert answer is not None
         try:
-            asked.write(f"{folder}\n".encode())
+            kept = size if size <= _MOST_KEPT else 0
+            asked.write(f"{kept} {folder}\n".encode())
             asked.flush()
         except BrokenPipeError:
             return 1

@@ -1,7 +1,8 @@
 """CUDA C++ to C++: only what a host compiler cannot parse is changed, and lines keep their numbers.
 
 `k<<<g, b>>>(x)` becomes a call of `km_emu::launch`, inline PTX a call by the table of `ptx.py`,
-`extern __shared__` a pointer. What a device function means is in the headers beside this file.
+`extern __shared__` a pointer, an access through `volatile` one in step (`steps.py`). What a device
+function means is in the headers beside this file.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from kernelmill.errors import CompileError, NotImplementedHere
 from kernelmill.runtime.emulator.ptx import is_ptx, translate
 from kernelmill.runtime.emulator.refusals import REFUSED_WORDS, refusal, unknown_ptx
+from kernelmill.runtime.emulator.steps import stepped_places
 from kernelmill.runtime.emulator.tokens import (
     closing,
     is_blank,
@@ -134,6 +136,8 @@ class _Writer:
     # The parameters of each definition: several mean that a name is overloaded.
     forms: dict[str, set[str]] = field(default_factory=dict)
     scopes: list[_Scope] = field(default_factory=list)
+    # Kernels that take a reference, and so see the host's variable itself.
+    by_reference: set[str] = field(default_factory=set)
     ptx: bool = False
     launches: bool = False
     spins: bool = False
@@ -147,8 +151,13 @@ class _Writer:
 
     def run(self) -> None:
         at = 0
+        stepped = stepped_places(self.found)
         while at < len(self.found):
             word = self.found[at]
+            if at in stepped:
+                self.out.append(f"km_emu::stepped({word})")
+                at += 1
+                continue
             handler = _HANDLERS.get(word)
             if handler is None and word in self.macros:
                 handler = _Writer.kernel
@@ -232,6 +241,9 @@ class _Writer:
         if found is not None:
             spaces = [scope.name for scope in self.scopes if scope.name]
             name = "::".join([*spaces, found[0]])
+            if "&" in found[2]:
+                self.by_reference.add(found[0])
+                return at + 1
             self.kernels.append(KernelName(name, "template" in before, found[1]))
             if found[2]:
                 self.forms.setdefault(name, set()).add(found[2])
@@ -363,7 +375,9 @@ class _Writer:
         del self.out[first:]
         config = "".join(self.found[at + 1 : end])
         given = self._inner(self.found[opened + 1 : last])
-        self.out.append(f"km_emu::launch(km_emu::Shape({config}), {_call(name, given)})")
+        same = name.partition("<")[0].rpartition("::")[2].strip() in self.by_reference
+        call = f"[&] {{ {name}({given}); }}" if same else _call(name, given)
+        self.out.append(f"km_emu::launch(km_emu::Shape({config}), {call})")
         self.out.append(between + self.breaks(self.found[end + 1 : opened]))
         self.launches = True
         return last + 1

@@ -52,6 +52,7 @@ KM_EMU_API void km_emu_launch(Launch* launch, const Body* body) {
   launch->status = fine;
   if (current) fail(unsupported, KM_EMU_CALLER, "a kernel is launched by a kernel");
   if (!is_valid(launch)) return;
+  watch_divisions();
   static i32 one_at_a_time;  // of host threads, where what the sanitizer knows is one
   if (checks::looks_on) lock(&one_at_a_time);
   checks::begin_launch(launch, body);
@@ -99,6 +100,7 @@ KM_EMU_API u64 km_emu_warp(u32 mask, u64 value, int extra, WarpFunction function
   return join(entered(), mask, value, extra, function, KM_EMU_CALLER);
 }
 KM_EMU_API void km_emu_poll(const void* address) { poll_from(address, KM_EMU_CALLER); }
+KM_EMU_API u32 km_emu_step() { return current ? step(entered(), KM_EMU_CALLER) : 1; }
 KM_EMU_API bool km_emu_on_device() { return current != nullptr; }
 KM_EMU_API u32 km_emu_rank() { return rank_here(); }
 KM_EMU_API char* km_emu_dynamic() { return km_emu_here.dynamic; }
@@ -240,6 +242,10 @@ KM_EMU_API long long km_emu_clock() {
 }
 // What programs call `clock`: that of the device in kernels, that of the C library elsewhere.
 KM_EMU_API clock_t __wrap_clock() { return current ? (clock_t)km_emu_clock() : clock(); }
+// What a program finds in memory that it never wrote is what a fresh process has there: zeros.
+#ifndef KM_EMU_SANITIZER
+KM_EMU_API void* __wrap_malloc(usize n) { return calloc(1, n); }
+#endif
 KM_EMU_API unsigned long long km_emu_nanoseconds() { return (unsigned long long)km_emu_clock(); }
 
 KM_EMU_API void km_emu_trap(const char* what) {

@@ -182,7 +182,7 @@ def run_job(job: Job, sanitizer: Sanitizer) -> None:
             ctypes.memmove(memory.base + span.offset, span.low, span.high - span.low)
         described = {**_described(job, spans, sanitizer, nursery), "memory": (memory.number, size)}
         (folder / "job.json").write_text(json.dumps(described))
-        status = _run(job, folder, sanitizer, nursery)
+        status = _run(job, folder, size, sanitizer, nursery)
         reports = _reports(job, folder)
         _copy_out(spans, job.arrays, memory)
     if reports:
@@ -261,9 +261,11 @@ def symbols_for(
 _symbols_of_job = cache(symbols_for)
 
 
-def _run(job: Job, folder: Path, sanitizer: Sanitizer, nursery: Nursery) -> tuple[int, str]:
+def _run(
+    job: Job, folder: Path, size: int, sanitizer: Sanitizer, nursery: Nursery
+) -> tuple[int, str]:
     """Run the job in a child; return the status of the launch and its message."""
-    ended = nursery.run(folder, sanitizer.timeout)
+    ended = nursery.run(folder, size, sanitizer.timeout)
     sys.stdout.write((folder / "stdout").read_text(errors="replace"))
     if ended is None:
         raise DeviceError(

@@ -46,9 +46,9 @@ inline void go_slow(Block* b, u32 started) {
   b->runnable.head = b->runnable.count = 0;
   b->waiting_for_grid = 0;
   b->transaction_waiters = nobody;
-  for (u32 i = 0; i < b->warp_count; i++) b->warps[i].group_count = 0, b->warps[i].exited = 0;
+  for (u32 i = 0; i < b->warp_count; i++) b->warps[i].group_count = 0, b->warps[i].exited = b->warps[i].stepping = 0;
   for (Barrier& barrier : b->barriers) barrier.arrived = barrier.accumulated = 0, barrier.first = nobody;
-  for (u32 i = 0; i < b->count; i++) b->threads[i].state = ready;
+  for (u32 i = 0; i < b->count; i++) b->threads[i].state = ready, b->threads[i].gave_way = 0;
   for (u32 i = 0; i + 1 < started; i++) {
     b->threads[i].state = done;
     b->warps[i / warp_lanes].exited |= 1u << (i % warp_lanes);
@@ -102,16 +102,55 @@ inline void schedule(Block* b, void** save) {
   if (save != &b->main_pointer) switch_to(save, b->main_pointer);
 }
 
+// No progress: a loop that looks back votes while it spins.
+inline void wake(Block* b, u32 rank) {
+  b->threads[rank].state = ready;
+  b->threads[rank].gave_way = 0;
+  b->runnable.push(rank);
+}
+
+// Lanes that wait for the others' step go on when no other lane runs. One that gives way once may do so between its step and
+// its access; one that does so again and again waits for something.
+inline void release_steps(Block* b, u32 number) {
+  constexpr u32 spins = 3;
+  Warp& warp = b->warps[number];
+  if (!warp.stepping) return;
+  for (u32 left = warp.present & ~warp.exited & ~warp.stepping; left; left &= left - 1) {
+    const ThreadState& other = b->threads[number * warp_lanes + (u32)__builtin_ctz(left)];
+    if (other.state == ready && other.gave_way < spins) return;
+  }
+  const bool backwards = b->order == reversed;
+  ThreadState* threads = b->threads + number * warp_lanes;
+  const u32 lanes = warp.stepping;
+  warp.stepping = 0;
+  for (u32 left = lanes, same; left; left &= ~same) {
+    const void* caller = threads[__builtin_ctz(left)].caller;
+    same = 0;
+    for (u32 rest = left; rest; rest &= rest - 1)
+      if (threads[__builtin_ctz(rest)].caller == caller) same |= rest & -rest;
+    for (u32 rest = same; rest; rest &= rest - 1) threads[__builtin_ctz(rest)].mask = same;
+  }
+  for (u32 left = lanes; left;) {
+    const int lane = backwards ? 31 - __builtin_clz(left) : __builtin_ctz(left);
+    left &= ~(1u << lane);
+    wake(b, number * warp_lanes + (u32)lane);
+  }
+}
+
 inline void wait(Block* b, ThreadState& thread) {
+  release_steps(b, thread.rank / warp_lanes);
   thread.fibre = b->running;
   schedule(b, &thread.pointer);
   km_emu_here.inside = true;  // it is back in the kernel
 }
 
-// No progress: a loop that looks back votes while it spins.
-inline void wake(Block* b, u32 rank) {
-  b->threads[rank].state = ready;
-  b->runnable.push(rank);
+inline u32 step(Block* b, const void* caller) {
+  ThreadState& thread = b->threads[km_emu_here.rank];
+  thread.state = at_step;
+  thread.caller = caller;
+  b->warps[thread.rank / warp_lanes].stepping |= 1u << (thread.rank % warp_lanes);
+  wait(b, thread);
+  return thread.mask;
 }
 
 inline void fibre_main() {
@@ -143,6 +182,7 @@ inline void yield_from(const void* caller) {
   ThreadState& thread = b->threads[km_emu_here.rank];
   thread.state = ready;
   thread.caller = caller;
+  thread.gave_way++;
   b->spins++;
   b->runnable.push(thread.rank);
   wait(b, thread);

@@ -34,7 +34,7 @@ struct Region {
 
   void drop() {
     if (!written) return;
-    munmap(full ? (void*)full : briefs, record_bytes), munmap(written, size() / 4 + 2);
+    give_back(full ? (void*)full : briefs, record_bytes), give_back(written, size() / 4 + 2);
     full = nullptr, briefs = nullptr, written = nullptr;
   }
   void make_records(usize count) {
@@ -63,13 +63,13 @@ struct Region {
         briefs[i] = own ? Brief{several, cells.add(cells.at(brief.deed))} : brief;
       }
     }
-    munmap(old_cells ? (void*)old_cells : (void*)old_briefs, bytes);
+    give_back(old_cells ? (void*)old_cells : (void*)old_briefs, bytes);
     shift = 0;
   }
   // Nothing has happened yet.
   void forget() {
     if (!written) return;
-    munmap(full ? (void*)full : briefs, record_bytes);
+    give_back(full ? (void*)full : briefs, record_bytes);
     make_records(((size() + 3) / 4) << (2 - shift));
   }
   void mark_written(usize at, usize bytes) {

@@ -5,7 +5,7 @@
 
 namespace km_emu {
 
-enum State : u8 { ready, at_barrier, in_warp_operation, at_grid_sync, at_transaction, done, state_count };
+enum State : u8 { ready, at_barrier, in_warp_operation, at_grid_sync, at_transaction, at_step, done, state_count };
 
 constexpr u32 nobody = ~0u;
 // 0 is the block's, 1 to 15 have names, the others are those of tiles of several warps.
@@ -18,9 +18,10 @@ struct alignas(64) ThreadState {
   Fibre* fibre;
   State state;
   i32 result;  // of the barrier that it waited at
-  u32 mask;    // of the warp operation that it waits in
+  u32 mask;    // of the warp operation that it waits in, or of the lanes that went on with it
   u32 next;    // in the list of those that wait for the same thing
   const void *caller, *address;
+  u32 gave_way;  // how often in a row, while it spins
 };
 
 struct Group {
@@ -33,7 +34,7 @@ struct Warp {
   i32 extra[warp_lanes];
   Group groups[warp_lanes];
   i32 group_count;
-  u32 present, exited;
+  u32 present, exited, stepping;  // lanes: those there are, those that have ended, those that wait for the others' step
 };
 
 struct Barrier {

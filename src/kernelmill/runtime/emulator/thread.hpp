@@ -96,6 +96,7 @@ int km_emu_barrier(int id, int count, int mode, int test);  // modes: sync, and,
 km_emu::u64 km_emu_warp(km_emu::u32 mask, km_emu::u64 value, int extra, km_emu::WarpFunction);
 void km_emu_yield();
 void km_emu_poll(const void*);
+km_emu::u32 km_emu_step();  // the lanes that went on together from here
 km_emu::u32 km_emu_rank();
 char* km_emu_dynamic();
 void km_emu_progress();
@@ -223,6 +224,27 @@ inline void poll(const void* address) {
   km_emu_here.polled = address;
 }
 #endif
+
+// Whether what is read or written by `array[...]` is `volatile`.
+template <class T> struct is_volatile { static constexpr bool value = false; };
+template <class T> struct is_volatile<volatile T> { static constexpr bool value = true; };
+template <class T> struct is_volatile<const volatile T> { static constexpr bool value = true; };
+template <class T> struct has_volatile { static constexpr bool value = false; };
+template <class T> struct has_volatile<T&> : has_volatile<T> {};
+template <class T> struct has_volatile<T* const> : has_volatile<T*> {};
+template <class T> struct has_volatile<T*> : is_volatile<T> {};
+template <class T, __SIZE_TYPE__ N> struct has_volatile<T (*)[N]> : has_volatile<T*> {};
+template <class T, __SIZE_TYPE__ N> struct has_volatile<T[N]> : has_volatile<T*> {};
+template <class T> struct Dynamic;
+template <class T> struct has_volatile<Dynamic<T>> : is_volatile<T> {};
+
+// Lanes of a warp access arrays through `volatile` in step: none goes on before all others have come to such an access too, wait
+// for something else, or have ended.
+template <class T>
+KM_EMU_INLINE T& stepped(T& array) {
+  if constexpr (has_volatile<T>::value) km_emu_step();
+  return array;
+}
 
 // ---- kernels that Python calls --------------------------------------------------------------------------------------
 

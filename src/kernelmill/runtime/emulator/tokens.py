@@ -21,6 +21,7 @@ _TOKEN: Final = re.compile(
     |<<<|>>>|::|->|\s+|.""",
     re.DOTALL | re.VERBOSE,
 )
+_SPLIT_LAUNCH: Final = re.compile(r"<<\s+<|<\s+<<")
 _OPENING: Final = frozenset("([{")
 _CLOSING: Final = frozenset(")]}")
 
@@ -34,7 +35,34 @@ def tokens(text: str) -> list[str]:
     >>> tokens("k<<<1, n>>>(x);  // go")
     ['k', '<<<', '1', ',', ' ', 'n', '>>>', '(', 'x', ')', ';', '  ', '// go']
     """
-    return [match.group(0) for match in _TOKEN.finditer(text)]
+    found = [match.group(0) for match in _TOKEN.finditer(text)]
+    return _launches_joined(found) if _SPLIT_LAUNCH.search(text) else found
+
+
+def _launches_joined(found: list[str]) -> list[str]:
+    """Make one token of `<< <`, as some formatters write it, and of the `>> >` that ends it."""
+    made: list[str] = []
+    opened = False
+    for at, token in enumerate(found):
+        made.append(token)
+        bracket = ">" if opened else "<"
+        parts = [t for t in made[-5:] if not t.isspace()][-3:]
+        joins = parts == [bracket] * 3 and (not opened or _is_call(found, at + 1))
+        if joins:
+            kept = ""
+            for _ in range(3):
+                while made[-1].isspace():
+                    kept = made.pop() + kept
+                made.pop()
+            made.append(3 * bracket)
+            made += ["\n" * kept.count("\n")] if "\n" in kept else []
+            opened = not opened
+    return made
+
+
+def _is_call(found: Sequence[str], at: int) -> bool:
+    at = skip_blank(found, at)
+    return found[at : at + 1] == ["("]
 
 
 def is_blank(token: str) -> bool:

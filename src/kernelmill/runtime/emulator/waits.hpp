@@ -60,6 +60,7 @@ inline void finish(Block* b, u32 rank) {
     const u32 lanes = warp.groups[i].mask & warp.present & ~warp.exited;
     if (lanes && (warp.groups[i].arrived & lanes) == lanes) complete(b, number, i--, -1);
   }
+  release_steps(b, number);
   Barrier& barrier = b->barriers[0];
   if (barrier.arrived && !barrier.wanted && barrier.arrived == (i32)(b->count - b->finished)) {
     checks::released(b, 0, barrier.first, nobody);

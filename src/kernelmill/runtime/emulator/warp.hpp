@@ -87,7 +87,7 @@ KM_EMU_INLINE T __shfl_down_sync(unsigned mask, T value, unsigned by, int width 
 }
 template <class T>
 KM_EMU_INLINE T __shfl_xor_sync(unsigned mask, T value, int across, int width = 32) {
-  const int lane = KM_EMU_LANE, from = lane ^ across;
+  const int lane = KM_EMU_LANE, from = lane ^ (across & 31);
   return km_emu::take(mask, value, from >= (lane & ~(width - 1)) + width ? lane : from);
 }
 
@@ -110,8 +110,26 @@ KM_EMU_INLINE unsigned __match_all_sync(unsigned mask, T value, int* all) {
   *all = same == lanes;
   return *all ? lanes : 0;
 }
-// Lanes run independently, so a group of one is a legal answer.
-KM_EMU_INLINE unsigned __activemask() { return 1u << KM_EMU_LANE; }
+// The lanes that come to this place together: when no other lane of the warp runs.
+KM_EMU_INLINE unsigned __activemask() { return km_emu_step(); }
+
+// The forms of chips before sm_70, for the whole warp.
+template <class T> KM_EMU_INLINE T __shfl(T value, int from, int width = 32) { return __shfl_sync(~0u, value, from, width); }
+template <class T>
+KM_EMU_INLINE T __shfl_up(T value, unsigned by, int width = 32) {
+  return __shfl_up_sync(~0u, value, by, width);
+}
+template <class T>
+KM_EMU_INLINE T __shfl_down(T value, unsigned by, int width = 32) {
+  return __shfl_down_sync(~0u, value, by, width);
+}
+template <class T>
+KM_EMU_INLINE T __shfl_xor(T value, int across, int width = 32) {
+  return __shfl_xor_sync(~0u, value, across, width);
+}
+KM_EMU_INLINE unsigned __ballot(int test) { return __ballot_sync(~0u, test); }
+KM_EMU_INLINE int __any(int test) { return __any_sync(~0u, test); }
+KM_EMU_INLINE int __all(int test) { return __all_sync(~0u, test); }
 
 #define KM_EMU_REDUCE(name, T, Op) \
   KM_EMU_INLINE T name(unsigned mask, T value) { return km_emu::reduce<km_emu::Op>(mask, value); }
