@@ -157,7 +157,8 @@ def arguments_of(
     return given
 
 
-_SCALARS: Final = (bool, int, float, complex, np.generic)
+_NUMBERS: Final = (bool, int, float, complex)
+_SCALARS: Final = (*_NUMBERS, np.generic)
 
 
 def _names(name: str, count: int) -> list[str]:
@@ -239,8 +240,7 @@ def argument(
     `on_cuda` asks for arrays in the memory of a device; scalars are on the host always. `wide` is
     as in `arguments_of`.
     """
-    is_number = isinstance(value, (bool, int, float, complex)) and not writable
-    if is_number and not isinstance(value, np.generic):
+    if not writable and isinstance(value, _NUMBERS) and not isinstance(value, np.generic):
         weak = weak_type_of(value)
         stored = weak.storage if isinstance(weak, WeakType) else weak
         assert isinstance(stored, DType)

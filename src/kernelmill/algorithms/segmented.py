@@ -59,9 +59,9 @@ def segmented_reduce(
     x
         A one-dimensional array, or an iterator.
     offsets
-        Integers: segment i begins at `offsets[i]` and ends before `offsets[i + 1]`; or a tuple of
-        where segments begin and where they end, which may overlap. On a GPU a segment of such a
-        tuple is the work of one warp.
+        Integers, in an array or an iterator: segment i begins at `offsets[i]` and ends before
+        `offsets[i + 1]`; or a tuple of where segments begin and where they end, which may overlap.
+        On a GPU a segment of such a tuple is the work of one warp.
     op
         As `km.reduce`; one operator.
     segment_size
@@ -137,8 +137,8 @@ def segmented_scan(
     x, op, segment_size, dtype, determinism
         As `segmented_reduce`.
     offsets
-        Integers from 0 to the length of `x`: segment i begins at `offsets[i]` and ends before
-        `offsets[i + 1]`.
+        Integers from 0 to the length of `x`, in an array or an iterator: segment i begins at
+        `offsets[i]` and ends before `offsets[i + 1]`.
     exclusive
         Leave out the element itself; a segment then begins with `init`, else the identity.
     init

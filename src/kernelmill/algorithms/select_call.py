@@ -128,10 +128,11 @@ class SelectionPlan(Plan):
     """A prepared selection: called with the arrays, and `out=`, as the function itself.
 
     Where a call left most of new buffers empty, `_lean` is a plan with smaller ones for the next;
-    when they do not suffice, the call is made again, and from then on with room for everything.
+    when they do not suffice, the call is made again, and from then on with room for everything:
+    `_learns` says whether sizes of results are looked at.
     """
 
-    __slots__ = ("_lean", "_request", "_varies", "results")
+    __slots__ = ("_lean", "_learns", "_request", "results")
 
     def __init__(self, bound: Bound, request: Request, results: Results) -> None:
         """Prepare calls of these very shapes."""
@@ -140,7 +141,7 @@ class SelectionPlan(Plan):
         self.results = results
         self._request = request
         self._lean: SelectionPlan | None = None
-        self._varies = False
+        self._learns = results.are_large
 
     def _general(self, inputs: tuple[Any, ...], out: Any) -> Any:
         if out is not None or events.active:
@@ -159,11 +160,11 @@ class SelectionPlan(Plan):
             done = lean.try_launch(functions, inputs, lean.results.make())
             if done is None or lean.results.suffice(done):
                 return done if done is None else lean.results.cut(done)
-            self._lean, self._varies = None, True
+            self._lean, self._learns = None, False
         done = self.try_launch(functions, inputs, self.results.make())
         if done is None:
             return None
-        if not self._varies and self.results.wasted(done):
+        if self._learns and self.results.wasted(done):
             self._lean = self._leaner(inputs, self.results.found(done))
         return self.results.cut(done)
 

@@ -124,10 +124,16 @@ class Results:
         """Whether new buffers of one part had room for everything."""
         return self.found(arrays) <= self._least
 
-    def wasted(self, arrays: tuple[Any, ...]) -> bool:
-        """Whether results are copied out of new buffers on the host, which have one part."""
-        if self.is_given or self.parts > 1 or self.buffers.outputs[-1].view.place is not None:
+    @property
+    def are_large(self) -> bool:
+        """Whether results may be copied out of new buffers on the host, to spare memory."""
+        outputs = self.buffers.outputs
+        if self.is_given or self.parts > 1 or outputs[-1].view.place is not None:
             return False
+        return any(o.view.nbytes > _WASTED for o in outputs)
+
+    def wasted(self, arrays: tuple[Any, ...]) -> bool:
+        """Whether results are copied out of these buffers, which are large."""
         found = self.found(arrays)
         return any(_is_wasteful(a, found) for a in arrays[:-1])
 
