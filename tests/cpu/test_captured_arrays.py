@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import re
+import weakref
 from typing import Any
 
 import numpy as np
@@ -278,3 +280,22 @@ def test_elements_are_changed_once_where_functions_have_quick_forms() -> None:
 
     km.transform(far, op)
     assert counts[0] == 1000
+
+
+def test_arrays_are_not_kept(place: str) -> None:
+    x = np.arange(6, dtype=np.int32)
+    calls = {
+        "transform": lambda t: km.transform(x, lambda i: t[i]),
+        "reduce": lambda t: km.reduce(x, lambda a, b: a + b + t[0]),
+        "select": lambda t: km.select(x, lambda i: t[i] > 2),
+        "sort": lambda t: km.sort(x, comparator=lambda a, b: t[a] < t[b]),
+        "iterator": lambda t: km.reduce(km.iterators.transform(x, lambda i: t[i]), km.add),
+    }
+    for name, call in calls.items():
+        for _ in range(3):
+            table = np.arange(6, dtype=np.int32)
+            call(table)
+            held = weakref.ref(table)
+            del table
+            gc.collect()
+            assert held() is None, name

@@ -291,3 +291,24 @@ def test_an_integer_that_meets_floats_and_integers_keeps_the_limits() -> None:
     x, n = filled((5,), "f8", 5), filled((5,), "i4", 6)
     with pytest.raises(OverflowError, match="out of bounds for int32"):
         km.transform((x, n), lambda a, b: a + k + (b + k))
+
+
+@pytest.mark.parametrize("name", ["sort", "argsort", "segmented_sort", "lower_bound", "merge"])
+def test_comparators_made_again_read_their_own_scope(name: str) -> None:
+    x = np.arange(20)
+
+    def called(k: int) -> Any:
+        less = lambda a, b: (a % k) < (b % k)
+        if name == "segmented_sort":
+            return km.segmented_sort(x, np.array([0, 20]), comparator=less)
+        y = x[np.argsort(x % k, kind="stable")]
+        if name == "merge":
+            return km.merge(y, y[:0], comparator=less)
+        if name == "lower_bound":
+            return y[km.lower_bound(y, x[: k - 1], comparator=less)]
+        return getattr(km, name)(x, comparator=less)
+
+    for k in (3, 5, 7):
+        order = np.argsort(x % k, kind="stable")
+        wanted = np.arange(k - 1) if name == "lower_bound" else order
+        np.testing.assert_array_equal(called(k), wanted)

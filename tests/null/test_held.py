@@ -123,3 +123,14 @@ def test_read_only_arrays_are_not_written():
     for backend in (CPU, GPU):
         with pytest.raises(ArgumentError, match="argument 'counts' is read-only"):
             placed(bytes(32), found(op), backend)
+
+
+def test_elements_on_a_device_are_aligned(copied):
+    packed = np.zeros(3, np.dtype([("tag", "u1"), ("x", "<f4")]))["x"]
+    with pytest.raises(
+        ArgumentError, match=re.escape("with strides (5,): elements of float32 are")
+    ):
+        placed(bytes(64), found(lambda i: packed[i]), GPU)
+    assert placed(bytes(64), found(lambda i: packed[i]), CPU).arrays
+    shifted = np.frombuffer(bytes(9), "<f4", offset=1, count=2)
+    assert placed(bytes(64), found(lambda i: shifted[i]), GPU).arrays  # a copy begins anywhere

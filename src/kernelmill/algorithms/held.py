@@ -7,7 +7,7 @@ function at each call, in `compiler/captured.py`.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 import numpy as np
 
@@ -132,16 +132,22 @@ def _copied(host: View, name: str, number: int) -> _Reached:
     from kernelmill.runtime.cuda import arrays, copies  # noqa: PLC0415 - as above
 
     start, end = host.bounds
+    if not replace(host, ptr=host.ptr - start).is_aligned and host.size:
+        _refuse(host, name)
     whole = replace(host, ptr=start, shape=(end - start,), strides=(1,), dtype=uint8)
     view = arrays.view_of(copies.to_device(array_of(whole), device=number), name)
     return _Reached(view.ptr + host.ptr - start, view, host, start)
 
 
 def _aligned(view: View, name: str, backend: Backend) -> View:
-    if backend.target == "host" or view.is_aligned or not view.size:
-        return view
+    if backend.target != "host" and not view.is_aligned and view.size:
+        _refuse(view, name)
+    return view
+
+
+def _refuse(view: View, name: str) -> NoReturn:
     raise ArgumentError(
-        f"captured array {name!r} begins at address {view.ptr:#x}: elements of {view.dtype} are at "
-        f"multiples of {view.dtype.alignment} on a device",
+        f"captured array {name!r} is at address {view.ptr:#x} with strides {view.strides}: "
+        f"elements of {view.dtype} are at multiples of {view.dtype.alignment} on a device",
         hint="capture a copy of it",
     )

@@ -62,7 +62,7 @@ class MergeOrder:
     @property
     def key(self) -> tuple[object, ...]:
         """What a text depends on."""
-        return (self.compare, self.type, self.descending, self.chip, self.parted)
+        return (self.compare.kept, self.type, self.descending, self.chip, self.parted)
 
     @property
     def spelled(self) -> str:
@@ -81,7 +81,7 @@ class MergeOrder:
     @property
     def scope(self) -> Scope:
         """The operator, whose captured scalars a launch is handed."""
-        return Scope((self.compare,))
+        return Scope((self.compare.kept,))
 
     @property
     def flops(self) -> int:

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 import numpy as np
 
@@ -90,7 +90,7 @@ class Scope:
     def arrays(self, functions: Sequence[object]) -> Iterator[tuple[Pointer, Any, tuple[int, ...]]]:
         """Yield the arrays that these functions captured, and where their addresses go."""
         offsets = self.offsets
-        for at, (operator, function) in enumerate(zip(self.operators, functions, strict=True)):
+        for at, (operator, function) in enumerate(zip(self.operators, functions, strict=False)):
             starts = (offsets[at], *(o for k, o in self.repeats if k == at))
             root = function.function if type(function) is Op else function
             for pointer in operator.pointers:
@@ -393,6 +393,11 @@ class Plan(Caller):
             )
         return done
 
+    def release(self) -> None:
+        """Let go of the functions that the plan was made with; only the short way is left."""
+        self.functions = ()
+        self._prepare = _released
+
     @property
     def is_general(self) -> bool:
         """Whether every call takes the general way, since there is no short one."""
@@ -425,6 +430,11 @@ class Plan(Caller):
 
     def __repr__(self) -> str:
         return f"<Plan {self.describe(self.built)}>"
+
+
+def _released(inputs: tuple[Any, ...], out: Any) -> NoReturn:
+    del inputs, out
+    raise AssertionError("a plan that was released has its short way alone")
 
 
 def _direct(bound: Bound, *, fixed: bool) -> Direct:
@@ -487,6 +497,10 @@ def remember(key: tuple[object, ...], plan: Plan) -> None:
     """Serve later calls with this key by this plan, if it has a short way."""
     if plan.is_general:
         return
+    if plan.built.scope.has_arrays:  # they live as long as whoever captured them
+        if type(plan) is not Plan:
+            return
+        plan.release()
     before = lately(key)
     if len(_QUICK) >= _QUICK_LIMIT:
         _QUICK.clear()

@@ -88,11 +88,15 @@ def axis_of(shape: tuple[int, ...], axis: int, name: str) -> int:
 
 
 def comparing(comparator: Any, types: tuple[Any, Any], rules: Any) -> Specialized:
-    """Return a comparator for elements of two types; raises DTypeError if it returns no bool."""
+    """Return a comparator for elements of two types; raises DTypeError if it returns no bool.
+
+    Its `op` is this comparator, whose scope is read, not the first one with the same text.
+    """
+    given = as_op(comparator, name="comparator")
     with promotion(rules):
-        found = specialize(as_op(comparator, name="comparator"), types)
+        found = specialize(given, types)
     check_comparator(found)
-    return found
+    return replace(found, op=given)
 
 
 def check_order(type_: DType | StructType, name: str) -> None:

@@ -343,7 +343,10 @@ def _same(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Less:
-    """An order as C++: what is printed before it, and how it is made of a call."""
+    """An order as C++: what is printed before it, and how it is made of a call.
+
+    `functions` are those whose captured scalars are read at each call.
+    """
 
     key: tuple[object, ...]
     scope: Scope
@@ -351,11 +354,7 @@ class Less:
     text: str
     structs: str
     flops: int
-
-    @property
-    def functions(self) -> tuple[object, ...]:
-        """Whose captured scalars are read at each call."""
-        return tuple(o.op.function for o in self.scope.operators)
+    functions: tuple[object, ...] = ()
 
 
 def less_of(type_: DType | StructType, compare: Specialized | None, *, descending: bool) -> Less:
@@ -367,10 +366,9 @@ def less_of(type_: DType | StructType, compare: Specialized | None, *, descendin
         return Less((spelled, turned), Scope(()), (), text, "", 4)
     program = storing(compare.translation.program, (bool_,))
     text = f"km::op_less<km::Op, {spelled}, {turned}>{{km::Op(call->captures)}}"
-    scope = Scope((compare,))
-    return Less(
-        (compare, turned), scope, (print_program(program, HOST),), text, "", count_flops(program)
-    )
+    kept, printed = compare.kept, (print_program(program, HOST),)
+    flops, functions = count_flops(program), (compare.op.function,)
+    return Less((kept, turned), Scope((kept,)), printed, text, "", flops, functions)
 
 
 def _bind_merge(work: HostSort) -> Bound:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 import operator
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import BuiltinFunctionType, FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, overload
 
 import numpy as np
 
@@ -268,7 +268,7 @@ class Specialized:
     meets, as NumPy does. Addresses of captured arrays are 0 there; `pointers` are their places.
     """
 
-    op: Op
+    op: Op = field(compare=False)
     arguments: tuple[Type, ...]
     translation: Translation
     size: int
@@ -279,6 +279,13 @@ class Specialized:
     def result(self) -> Type:
         """The result type as inferred; a weak one is stored as `dtypes.storage` says."""
         return self.translation.program.entry.result
+
+    @property
+    def kept(self) -> Specialized:
+        """The same for whoever lives longer than a call: without the arrays that it captured."""
+        if not self.pointers or self.op.function is _gone:
+            return self
+        return replace(self, op=replace(self.op, function=_gone))
 
     @property
     def is_static(self) -> bool:
@@ -333,8 +340,10 @@ def specialize(operator_: Op, arguments: tuple[Type, ...]) -> Specialized:
     if known is not None:
         return known
     translation = translate(function, arguments)
-    read, size = reader(translation.captures, translation.baked)
     found = pointers(translation.captures)
+    if found:
+        operator_, translation = _apart(operator_, translation)
+    read, size = reader(translation.captures, translation.baked)
     made = Specialized(operator_, arguments, translation, size, read, found)
     with _LOCK:
         # Another thread may have been quicker; two for one state would be two kernels.
@@ -346,6 +355,18 @@ def specialize(operator_: Op, arguments: tuple[Type, ...]) -> Specialized:
         states = _FOUND.setdefault(key, [])
         states[:] = [made, *states[: _MOST_STATES - 1]]
     return made
+
+
+def _apart(operator_: Op, translation: Translation) -> tuple[Op, Translation]:
+    """Return both without the function, which would keep alive the arrays that it captured."""
+    captures = tuple(replace(c, read=_gone) for c in translation.captures)
+    baked = tuple(replace(b, read=_gone) for b in translation.baked)
+    kept = replace(translation, captures=captures, baked=baked)
+    return replace(operator_, function=_gone), kept
+
+
+def _gone(*_: object) -> NoReturn:
+    raise AssertionError("what is captured is read through the function of a call")
 
 
 def _known(key: _Key, function: object) -> Specialized | None:
