@@ -207,6 +207,20 @@ def test_what_cannot_be_pushed_is_said(registry, tmp_path, prepare, text, kind):
     assert text in str(caught.value)
 
 
+def test_variants_of_different_sources_are_noted(registry, tmp_path):
+    root = write_project(tmp_path / "p", variants=["torch-cpu"])
+    write_project(root, variants=["torch-cuda"], backend="cuda")
+    same = list(plan_push(root, "org/twice", registry).lines())
+    assert not any(line.startswith("note: ") for line in same)
+    place = root / "build" / "torch-cuda" / "metadata.json"
+    known = json.loads(place.read_text())
+    place.write_text(json.dumps({**known, "id": "_twice_cuda_7654321"}))
+    (note,) = [
+        line for line in plan_push(root, "org/twice", registry).lines() if line.startswith("note: ")
+    ]
+    assert note.endswith("torch-cuda (7654321); `kernelmill build --all` builds all of this one")
+
+
 def test_without_a_semantic_version_the_integer_counts(registry, tmp_path):
     root = write_project(tmp_path / "p", semantic=None)
     push(plan_push(root, "org/twice", registry), registry)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from kernelmill.package.metadata import Metadata
     from kernelmill.package.registry import Registry
 
 __all__ = ["PushPlan", "Pushed", "plan_push", "push"]
@@ -60,6 +61,8 @@ class PushPlan:
         What goes into the index, without the commit.
     readme
         The text for `main`; None where there is none.
+    states
+        Of which state of the sources each variant was built, as its names of operators end.
     """
 
     repo_id: str
@@ -73,12 +76,19 @@ class PushPlan:
     size: int
     entry: Entry
     readme: bytes | None = None
+    states: tuple[str, ...] = ()
 
     def lines(self) -> Iterator[str]:
         """Yield the plan in words, one line a fact."""
         state = f"stands at {self.parent[:12]}" if self.parent else "is made"
         yield f"{self.repo_id}: version {self.version} to the branch {self.branch}, which {state}"
         yield f"variants: {', '.join(self.variants)}"
+        if len(set(self.states)) > 1:
+            rows = (f"{n} ({s})" for n, s in zip(self.variants, self.states, strict=True))
+            yield (
+                f"note: they are of different states of the sources: {', '.join(rows)}; "
+                "`kernelmill build --all` builds all of this one"
+            )
         for change in self.changes:
             yield f"  {'+' if isinstance(change, Add) else '-'} {change.path}"
         added = sum(isinstance(change, Add) for change in self.changes)
@@ -163,6 +173,7 @@ def plan_push(
         size=sum(_size(c.source) for c in changes if isinstance(c, Add)),
         entry=Entry(version, "0" * 40, tuple(names), needs.kernels, needs.python),
         readme=_readme(root),
+        states=tuple(_state(one.metadata) for one in found.values()),
     )
 
 
@@ -219,6 +230,10 @@ def _built(root: Path, variants: Sequence[str]) -> dict[str, Candidate]:
         found[name] = read_candidate(build / name)
         verify_digest(found[name])
     return found
+
+
+def _state(metadata: Metadata) -> str:
+    return metadata.id.removeprefix(f"_{metadata.python_name}_{metadata.backend}_")
 
 
 def _version(found: Mapping[str, Candidate]) -> tuple[Version, bool]:
