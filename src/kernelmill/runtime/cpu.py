@@ -5,6 +5,7 @@ How a text becomes a kernel is in `program.py`, how arrays become pointers in `m
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from kernelmill.errors import ArgumentError
-from kernelmill.runtime.memory import empty_numpy
+from kernelmill.runtime.memory import POOLED_FROM, empty_numpy
 from kernelmill.runtime.native import native
 from kernelmill.runtime.program import build_host_kernel
 from kernelmill.runtime.strided import StridedLauncher, strided_allocator
@@ -108,6 +109,8 @@ class CpuBackend:
         if not all(view.is_c_contiguous for view in direct.results):
             return strided_allocator(direct.results)
         made = tuple((view.shape, view.dtype.to_numpy()) for view in direct.results)
+        if direct.fixed and len(made) == 1:
+            return _always(*made[0])
         if direct.fixed:
             return partial(_same, made)
         return partial(_like_first, made[0][1]) if len(made) == 1 else None
@@ -122,9 +125,14 @@ def _check_count(operands: int) -> None:
         )
 
 
+def _always(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Allocator:
+    """Return what makes arrays of one shape, with as little Python as there may be."""
+    if math.prod(shape) * dtype.itemsize < POOLED_FROM:
+        return lambda _: np.empty(shape, dtype)
+    return lambda _: empty_numpy(shape, dtype)
+
+
 def _same(made: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...], _: tuple[Any, ...]) -> Any:
-    if len(made) == 1:
-        return empty_numpy(*made[0])
     return tuple(empty_numpy(shape, dtype) for shape, dtype in made)
 
 
