@@ -326,6 +326,8 @@ def run(
     Options stand before the file; what follows it goes to its `main`. Exits with the status of the
     program, or with 1 when the sanitizer found something.
     """
+    from signal import Signals
+
     from kernelmill.runtime.emulator import Sanitizer, Schedule, run_program, scheduled
     from kernelmill.toolchain.nvrtc import CudaOptions
 
@@ -342,6 +344,9 @@ def run(
     if done.reports:
         count = len(done.reports)
         raise KernelmillError(f"the sanitizer made {count} report{'s' if count > 1 else ''}")
+    if done.returncode < 0:  # as a shell tells it
+        click.echo(f"error: the program was ended by {Signals(-done.returncode).name}", err=True)
+        return 128 - done.returncode
     return done.returncode
 
 

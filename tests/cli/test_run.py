@@ -50,8 +50,16 @@ def test_a_program_has_files_directories_and_macros(tmp_path):
         '  cudaDeviceSynchronize(); printf("%d %d\\n", x[size - 1], other()); return FLAG; }\n'
     )
     more = ("-I", "include", "-D", "SIZE=5", "-DFLAG", "--with", "kernel.cu", "--with", "other.cpp")
-    done = run(tmp_path, *more, "main.cu")
+    # Names that headers use too: macros hold for the program alone.
+    done = run(tmp_path, *more, "-D", "N=9", "-D", "T=float", "-D", "value=3", "main.cu")
     assert (done.returncode, done.stdout, done.stderr) == (1, "5 6\n", "")
+
+
+def test_a_program_that_a_signal_ends(tmp_path):
+    (tmp_path / "ends.cu").write_text("#include <csignal>\nint main() { raise(SIGSEGV); }\n")
+    done = run(tmp_path, "ends.cu")
+    assert done.returncode == 128 + 11
+    assert done.stderr.endswith("error: the program was ended by SIGSEGV\n")
 
 
 def test_what_the_sanitizer_finds_is_said_on_stderr(tmp_path):

@@ -17,7 +17,7 @@ from kernelmill.cache import Bundle, EntryPoint, Image, default_cache, digest
 from kernelmill.config import get_config
 from kernelmill.errors import CompileError, DeviceError, ToolchainError
 from kernelmill.runtime.emulator.refusals import refusal_at
-from kernelmill.runtime.emulator.sources import HERE, SHIMS, emulator_digest, gather
+from kernelmill.runtime.emulator.sources import HERE, SHIMS, definitions, emulator_digest, gather
 from kernelmill.toolchain import compile_shared, find_host_compiler, toolchain_identity
 from kernelmill.toolchain.includes import included
 
@@ -215,7 +215,6 @@ def _compile(request: Request, compiler: HostCompiler, march: str, directory: Pa
     library = ("-lstdc++",) if request.program and compiler.kind == "clang" else ()
     vectors = _VECTOR_FLAGS if compiler.kind == "gcc" else ()
     stacks = _STACK_FLAGS if compiler.kind != "zig" else ()
-    defines = [f"-D{d}" for d in request.defines]
     openmp = _OPENMP_FLAGS if _OPENMP.search(_all_texts(request)) else ()
     spin = _SPIN_FLAGS if sources.spins and not request.sanitize else ()
 
@@ -234,7 +233,6 @@ def _compile(request: Request, compiler: HostCompiler, march: str, directory: Pa
                 *stacks,
                 *library,
                 *openmp,
-                *defines,
             ),
         )
 
@@ -305,7 +303,11 @@ def _write(include: Path, files: Mapping[str, str]) -> None:
 def _other(path: Path, number: int, request: Request, include: Path) -> Path:
     """Return a further file in the form that the compiler takes."""
     if path.suffix != ".cu":
-        return path.resolve()
+        if not request.defines:
+            return path.resolve()
+        body = "".join([*definitions(request.defines), f'#include "{path.resolve()}"\n'])
+        _write(include, {f"other{number}.cpp": body})
+        return include / f"other{number}.cpp"
     sources = gather(
         path.read_text(encoding="utf-8", errors="replace"),
         name=path.name,

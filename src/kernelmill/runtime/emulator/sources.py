@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from kernelmill.runtime.emulator.rewrite import KernelName
 
-__all__ = ["HERE", "SHIMS", "Sources", "emulator_digest", "gather"]
+__all__ = ["HERE", "SHIMS", "Sources", "definitions", "emulator_digest", "gather"]
 
 HERE: Final = Path(__file__).resolve().parent
 # Headers of the CUDA toolkit and of C that mean something else here.
@@ -124,7 +124,9 @@ def gather(
         kernels += made.kernels
         rewritten.append(made)
         ptx, host = ptx or made.ptx, host or made.launches
-    prelude = [f"#define {d.replace('=', ' ', 1) if '=' in d else f'{d} 1'}\n" for d in defines]
+    # Ours look at macros such as NDEBUG; a user's `N` must not change the names in them.
+    first = [d for d in defines if d.startswith(("_", "NDEBUG"))]
+    prelude = definitions(first)
     prelude += ["#define KM_EMU_PROGRAM\n"] if program else []
     prelude += [] if reached.heavy or host or program else ["#define KM_EMU_LIGHT\n"]
     prelude += ['#include "emulator/device.hpp"\n']
@@ -133,10 +135,16 @@ def gather(
     texts = (text, *reached.texts.values())
     for header, names in _RARE:
         prelude += [f'#include "emulator/{header}.hpp"\n'] if any(map(names.search, texts)) else []
+    prelude += definitions([d for d in defines if d not in first])
     whole = "".join([*prelude, f'#line 1 "{name}"\n', main.text, "\n"])
     spins = main.spins or any(made.spins for made in rewritten)
     plain = plain_forms(text, [*prelude, *reached.texts.values()])
     return Sources(whole, files, tuple(dict.fromkeys(kernels)), spins, plain)
+
+
+def definitions(defines: Sequence[str]) -> list[str]:
+    """Return the lines that define macros, "NAME" or "NAME=VALUE"."""
+    return [f"#define {d.replace('=', ' ', 1) if '=' in d else f'{d} 1'}\n" for d in defines]
 
 
 class _Reached:
