@@ -20,6 +20,7 @@ from kernelmill.toolchain import disassembler
 from kernelmill.toolchain.chips import CHIPS, chip_named, occupancy_of
 from kernelmill.toolchain.cubin import architecture_of, resources_of
 from kernelmill.toolchain.nvrtc import CudaOptions, compile_cuda, supported_architectures
+from kernelmill.toolchain.regions import regions_of
 
 pytest.importorskip("cuda.bindings", reason="needs the extra cuda13 or cuda12")
 
@@ -304,10 +305,49 @@ def test_a_kernel_in_python():
     by_source = {r.source: r for r in found.regions if r.file == __file__}
     (line,) = (r for r in by_source.values() if r.source == "x[i] = value + 1")
     assert any("STG" in i for i in line.instructions)
-    counted = sum(len(r.instructions) for r in by_source.values())
-    assert counted > 0.9 * sum(len(r.instructions) for r in found.regions)
     variant = scale.specialize("float32[:]", 2.5)
     assert km.inspect(variant, arch="sm_90").ptx == found.ptx
+
+
+def doubled(row, by):
+    total = row.dtype(0)
+    for v in km.static_range(4):
+        total += by * row[v]
+    return total
+
+
+@km.kernel
+def over_lines(x, out):
+    tile = km.shared((32, 4), x.dtype)
+    for i in km.tile_range(
+        x.shape[0],
+    ):
+        tile[km.threadIdx.x, i % 4] = (
+            x[i, 0]
+            if x[i, 0] > 0
+            else -x[i, 1]
+        )  # fmt: skip
+        km.barrier()
+        out[i] = doubled(tile[km.threadIdx.x, :], 2)
+
+
+@pytest.mark.parametrize("kind", ["sass", "ptx"])
+def test_every_instruction_is_counted_for_a_line_of_the_functions(kind):
+    """What a statement becomes is more than a line of text; the lines behind it are not its own."""
+    found = km.inspect(over_lines, "float32[:, :]", "float32[:]", arch="sm_90")
+    text = {kind: getattr(found, kind)}
+    regions = regions_of(text.get("sass", ""), text.get("ptx", ""), {})
+    assert regions
+    first = over_lines.function.__code__.co_firstlineno
+    last = max(line for *_, line in over_lines.function.__code__.co_lines() if line is not None)
+    helper = doubled.__code__
+    own = {*range(first + 1, last + 1), *range(helper.co_firstlineno, first - 2)}
+    inlined = {r.file for r in regions if not r.file.endswith(".py")}
+    assert all(name.endswith((".cuh", ".hpp")) for name in inlined)
+    assert {r.line for r in regions if r.file == __file__} <= own
+    assert sum(len(r.instructions) for r in regions if r.file == __file__) > 0.95 * sum(
+        len(r.instructions) for r in regions
+    )
 
 
 def test_ir_as_text():

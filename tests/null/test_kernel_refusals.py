@@ -894,3 +894,16 @@ def test_what_is_baked_cannot_change():
         km.kernel(k).specialize(X, [1])
     with pytest.raises(ArgumentError, match="argument 'n' is an array"):
         km.kernel(k).specialize(X, np.zeros(2))
+
+
+def test_a_method_of_a_struct_is_a_function_that_takes_it():
+    pair = km.struct({"x": km.float32, "y": km.float32}, name="Pair")
+
+    @km.kernel
+    def k(p: pair, out):
+        out[0] = p.norm()
+
+    with pytest.raises(km.OperatorError) as caught:
+        k.source(pair(1, 2), "float32[:]")
+    assert caught.value.message == "Pair has no method `norm`"
+    assert caught.value.hint == "structs have fields alone; call a function of it: `norm(p)`"

@@ -8,7 +8,7 @@ memory and parameters, functions are in
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from kernelmill.compiler.cpp_kernel_body import (
     element_count,
     element_spelling,
     is_spelled_out,
+    line_directive,
 )
 from kernelmill.compiler.cpp_raw import print_raw, raw_text
 from kernelmill.compiler.cpp_types import (
@@ -54,6 +55,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from kernelmill.compiler.dialects import Dialect
+    from kernelmill.errors import SourceSpan
+
+_LINE: Final = "#line "
 
 __all__ = ["KernelParameter", "PrintedKernel", "print_kernel", "written_arrays"]
 
@@ -81,20 +85,26 @@ class PrintedKernel:
     parameters: tuple[KernelParameter, ...]
 
 
-def print_kernel(kernel: Kernel, *, exact: bool = False, lines: bool = True) -> PrintedKernel:
+def print_kernel(
+    kernel: Kernel, *, exact: bool = False, lines: bool = True, head: SourceSpan | None = None
+) -> PrintedKernel:
     """Print a verified kernel.
 
     With `exact`, functions are the project's own, equal to the bit on all devices; else those of
-    CUDA. With `lines`, `#line` names the user's lines.
+    CUDA. With `lines`, `#line` names the user's lines; what belongs to no statement is counted for
+    `head`, the first line of the Python function.
     """
-    return _KernelPrinter(kernel, CUDA if exact else KERNEL, lines=lines).print()
+    return _KernelPrinter(kernel, CUDA if exact else KERNEL, lines=lines, head=head).print()
 
 
 class _KernelPrinter:
     """Prints one kernel."""
 
-    def __init__(self, kernel: Kernel, dialect: Dialect, *, lines: bool) -> None:
+    def __init__(
+        self, kernel: Kernel, dialect: Dialect, *, lines: bool, head: SourceSpan | None
+    ) -> None:
         self.kernel = kernel
+        self.head = [line_directive(head)] if lines and head is not None else []
         types = [t for t in program_types(kernel.program) if t != UNIT]
         self.types = tuple(dict.fromkeys((*types, *(a.dtype for a in kernel.arrays))))
         if any(isinstance(t, (StructType, TupleType)) for t in self.types):
@@ -114,7 +124,8 @@ class _KernelPrinter:
                 bodies.append(print_raw(function, function.raw, self.scope.dialect, spelled))
                 continue
             printer = KernelFunctionPrinter(self.scope, function)
-            bodies.append(printer.print(spelled))
+            own = self.head if function is kernel.program.entry else []
+            bodies.append(_numbered([*own, *printer.print(spelled)]))
             chosen += printer.chosen
         definitions = type_definitions(self.types, self.scope.dialect)
         choices = choose_definitions(chosen, self.scope.dialect)
@@ -131,7 +142,7 @@ class _KernelPrinter:
         includes = "".join(
             f'#include "{f}"\n' for f in (*self.scope.headers.files(), *self._headers())
         )
-        shown = "\n".join(self._entry(entry, parameters))
+        shown = "\n".join(_numbered([*self.head, *self._entry(entry, parameters)]))
         text = (
             f"// {_signature(kernel)}\n{includes}\n{raw}namespace km {{\n\n{definitions}{choices}"
             f"{body_text}\n\n}}  // namespace km\n\n{shown}\n"
@@ -239,6 +250,24 @@ def _parameter_name(parameter: KernelParameter) -> str:
     if parameter.kind in ("data", "scalar"):
         return name
     return f"{name}{parameter.kind}_{parameter.dim}"
+
+
+def _numbered(lines: Sequence[str]) -> list[str]:
+    """Name the user's line before each line of text, not only before the first of a statement.
+
+    Else what follows would be counted for the lines behind it, which may be anybody's.
+    """
+    found: list[str] = []
+    now = next((line for line in lines if line.startswith(_LINE)), "")
+    fresh = False
+    for line in lines:
+        if line.startswith(_LINE):
+            now = line
+        elif now and not fresh:
+            found.append(now)
+        fresh = line.startswith(_LINE)
+        found.append(line)
+    return found
 
 
 def _indented(line: str) -> str:

@@ -181,6 +181,11 @@ def _wide(type_: Type) -> str:
     return type_spelling(type_)
 
 
+def line_directive(span: SourceSpan) -> str:
+    """Return what names the user's line for the line of text behind it."""
+    return f"#line {span.line} {json.dumps(span.filename)}"
+
+
 class KernelFunctionPrinter(FunctionPrinter):
     """Prints one function of a kernel, the entry as `run`."""
 
@@ -233,7 +238,7 @@ class KernelFunctionPrinter(FunctionPrinter):
     def _statement(self, statement: ir.Stmt) -> None:
         span = statement.span
         if self.owner.lines and span is not None:
-            self._lines.append(f"#line {span.line} {json.dumps(span.filename)}")
+            self._lines.append(line_directive(span))
         if isinstance(statement, Effect):
             self._effect(statement)
         elif isinstance(statement, ir.Return) and statement.value.type == UNIT:

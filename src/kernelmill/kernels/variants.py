@@ -227,6 +227,7 @@ def make_variant(
         debug=options.debug,
         disjoint=disjoint,
     )
-    printed = print_kernel(translation.kernel, exact=not options.contract)
+    head = translation.source.header()
+    printed = print_kernel(translation.kernel, exact=not options.contract, head=head)
     readers = tuple((b.read, b.value) for b in translation.baked)
     return Variant(translation, printed, options, readers)

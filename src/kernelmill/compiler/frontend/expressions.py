@@ -412,8 +412,11 @@ def _method(frame: Frame, value: ir.Expr, func: ast.Attribute, node: ast.Call) -
         raise frame.refusal(
             node, f"field `{name}` of {value.type} is not a function", "leave out the ()"
         )
-    hint = refusals.METHODS.get(name, "scalars have .real, .imag, .conjugate() and .astype(t)")
-    close = nearest(name, ["conjugate", "astype"])
+    if isinstance(value.type, StructType):
+        hint, close = f"structs have fields alone; call a function of it: `{name}(p)`", ""
+    else:
+        hint = refusals.METHODS.get(name, "scalars have .real, .imag, .conjugate() and .astype(t)")
+        close = nearest(name, ["conjugate", "astype"])
     raise frame.refusal(func, f"{value.type} has no method `{name}`{close}", hint)
 
 
