@@ -1,4 +1,4 @@
-"""Sorts of plain numbers, places, values and by comparators, and the largest elements."""
+"""Sorts of plain numbers, places, values and by comparators, merges, and the largest elements."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 import kernelmill as km
-from harness import OURS, Goal
-from peers import peer
+import peers
+from harness import OURS, REFERENCE, Goal
 from several import same_work
 
 if TYPE_CHECKING:
@@ -44,8 +44,9 @@ def cases(budget: Budget) -> Iterator[Case]:
                 yield from _places(x, {"float32": 3.0, "int64": 2.0}[dtype])
             if elements >= _LARGE and dtype == "float32":
                 yield _case("topk", x, _first, _numpy_first, 10.0)
-    x = _numbers(random, "float32", min(budget.sizes[-1], 1 << 20))
-    yield _case("sort, comparator", x, _by_size, _numpy_by_size, 1.8)
+            if elements == _LARGE:
+                yield _merges(np.sort(x[::2]), np.sort(x[1::2]))
+    yield _by_comparator(_numbers(random, "float32", min(budget.sizes[-1], 1 << 20)))
 
 
 def _numbers(random: np.random.Generator, dtype: str, elements: int) -> np.ndarray[Any, Any]:
@@ -99,6 +100,48 @@ def _smaller(a: Any, b: Any) -> Any:
     return abs(a) < abs(b)
 
 
+def _by_comparator(x: np.ndarray[Any, Any]) -> Case:
+    """Elements of one size may come in any order: what is compared is their sizes."""
+    out = np.empty_like(x)
+    loops = peers.loops()
+    other: Callable[[], Any] | str = loops.missing
+    if loops.library is not None:
+        other = loops.bind("sort_by_size", (x,), out, threads=1, streams=False)
+    sizes = np.sort(abs(x))
+
+    def error(contender: Contender) -> float:
+        return 0.0 if np.array_equal(abs(contender.run()), sizes) else float("inf")
+
+    case = same_work(
+        "sort, comparator",
+        x,
+        {
+            OURS: lambda: _by_size(x),
+            REFERENCE: other,
+            "numpy": lambda: _numpy_by_size(x),
+            "torch": "it has no such call",
+        },
+        (Goal(REFERENCE, 1.8),),
+        moved=2 * x.nbytes,
+    )
+    return replace(case, error=error)
+
+
+def _merges(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> Case:
+    both = np.concatenate([a, b])
+    return same_work(
+        "merge",
+        both,
+        {
+            OURS: lambda: km.merge(a, b),
+            "numpy": lambda: np.sort(both, kind="stable"),
+            "torch": "it has no such call",
+        },
+        (Goal("numpy", _AS_FAST),),
+        moved=2 * both.nbytes,
+    )
+
+
 def _by_size(x: np.ndarray[Any, Any]) -> Any:
     return km.sort(x, comparator=_smaller)
 
@@ -130,7 +173,7 @@ def _case(
 def _torch(x: np.ndarray[Any, Any]) -> Callable[[], Any] | str:
     if x.size > _MOST_PLACES:
         return "it takes seconds a call at this size"
-    module = peer("torch")
+    module = peers.peer("torch")
     if isinstance(module, str):
         return module
     tensor = module.from_numpy(x)
