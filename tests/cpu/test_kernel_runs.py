@@ -113,6 +113,30 @@ def test_tensors_of_bfloat16():
     assert float(x[0]) == 32
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64])
+@pytest.mark.parametrize(
+    "by",
+    [1.1, np.float64(1.1), np.float32(1.1), 2.1 - 1j, np.complex128(2.1 - 1j), np.complex64(1j)],
+)
+def test_scalars_of_numpy_are_strong_and_those_of_python_are_not(dtype, by):
+    """float64 and complex128 of NumPy are subclasses of Python's own."""
+
+    @km.kernel(contract=False)
+    def k(x, y, by):
+        for i in km.grid_range(len(x)):
+            y[i] = x[i] * by
+
+    x = (np.linspace(0, 3, 40) * 1.3).astype(dtype)
+    y = np.zeros(40, np.complex128)
+    with km.Device("emulator"):
+        k.launch(40, x, y, by)
+        k.launch(40, x, y, by)  # the short way
+    wanted = x * by
+    single = wanted.dtype in (np.float32, np.complex64)
+    assert np.allclose(y, wanted, rtol=1e-6 if single else 1e-14, atol=0)
+    assert np.array_equal(y, y.astype(np.complex64)) == single
+
+
 # ----------------------------------------------------------------------------- printing, faults
 
 

@@ -83,10 +83,11 @@ def given_argument(name: str, value: object, *, fixed: bool) -> Given:
         return _fixed(name, value)
     if isinstance(value, str):
         return _spelled(name, value)
-    if isinstance(value, (bool, int, float, complex)):
-        return _weak(name, value)
+    # NumPy's float64 and complex128 are Python's numbers too, but as strong as its others.
     if isinstance(value, np.generic) or hasattr(type(value), "__kernelmill_struct__"):
         return _strong(name, value)
+    if isinstance(value, (bool, int, float, complex)):
+        return _weak(name, value)
     return _array(name, value)
 
 
