@@ -27,6 +27,9 @@ __all__ = ["Expression", "apart", "case_of", "loops", "peer", "threads", "values
 Array = np.ndarray[Any, Any]
 # torch.compile takes seconds an expression and type, and loses milliseconds a call when it is cold.
 _COMPILED_FROM: Final = 1 << 20
+# Beyond, contenders with temporaries take seconds a call; NumPy does as well, and is enough.
+_WITH_TEMPORARIES: Final = 1 << 24
+_TOO_SLOW: Final = "it takes seconds a call at this size"
 # Elements on which contenders compile their functions, before anything is compared or timed.
 _FEW: Final = 64
 _BETWEEN: Final = 1 << 16
@@ -178,6 +181,8 @@ def _torch(e: Expression, inputs: Inputs, out: Array, moved: int) -> Contender |
     del moved
     if e.torch is None:
         return ""
+    if e.torch_compiled is not None and inputs[0].size > _WITH_TEMPORARIES:
+        return _TOO_SLOW
     module = peer("torch")
     if isinstance(module, str):
         return module
@@ -216,6 +221,8 @@ def _numexpr(e: Expression, inputs: Inputs, out: Array, moved: int) -> Contender
     del moved
     if not e.numexpr:
         return ""
+    if inputs[0].size > _WITH_TEMPORARIES:
+        return _TOO_SLOW
     module = peer("numexpr")
     if isinstance(module, str):
         return module
