@@ -244,7 +244,7 @@ def _on_host(operator: Op, x: Argument, output: Argument) -> Bound:
         Scope((pair,)),
         Cost(type_.itemsize + stored.itemsize, count_flops(program)),
         lambda: neighbours_source(
-            f"adjacent_difference {operator.name} ({type_}, {stored})",
+            f"adjacent_difference {operator.name} ({type_} {taken[1]}, {stored} {given[1]})",
             program, first.translation.program, taken, given,
         ),
         backend=backend_of([x], "transform"),
