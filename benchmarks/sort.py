@@ -13,17 +13,15 @@ from harness import OURS, REFERENCE, Goal
 from several import same_work
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from harness import Budget, Case, Contender
 
 __all__ = ["cases"]
 
 _LARGE: Final = 1 << 22
-# Beyond, other data show nothing more.
-_MOST_KINDS: Final = 1 << 24
-# Beyond, NumPy takes minutes over places, and torch seconds over a sort.
-_MOST_PLACES: Final = 1 << 22
+# Beyond, torch takes seconds.
+_MOST_OF_TORCH: Final = 1 << 20
 _FIRST: Final = 16
 # At least as fast as NumPy, but for what a measurement is off.
 _AS_FAST: Final = 0.97
@@ -32,21 +30,28 @@ _AS_FAST: Final = 0.97
 def cases(budget: Budget) -> Iterator[Case]:
     """Yield the cases of the family."""
     random = np.random.default_rng(1)
-    for dtype in ("float32", "int64"):
-        for elements in sorted(budget.sizes, reverse=True):  # of large ones most is asked
+    sizes = _sizes(budget.sizes)
+    yield _by_comparator(_numbers(random, "float32", min(max(sizes), 1 << 20)))
+    for elements in sizes:
+        for dtype, places in (("float32", 3.0), ("int64", 2.0)):
             x = _numbers(random, dtype, elements)
             yield _case("sort", x, km.sort, np.sort, _sorts(elements))
-            if elements <= _MOST_KINDS:
-                few = random.integers(0, 10, elements).astype(dtype)
-                yield _case("sort, 10 values", few, km.sort, np.sort, _AS_FAST)
-                yield _case("sort, sorted", np.sort(x), km.sort, np.sort, _AS_FAST)
-            if elements <= _MOST_PLACES:
-                yield from _places(x, {"float32": 3.0, "int64": 2.0}[dtype])
             if elements >= _LARGE and dtype == "float32":
                 yield _case("topk", x, _first, _numpy_first, 10.0)
+            if elements > _LARGE:
+                continue
+            yield from _places(x, places)
+            few = random.integers(0, 10, elements).astype(dtype)
+            yield _case("sort, 10 values", few, km.sort, np.sort, _AS_FAST)
+            yield _case("sort, sorted", np.sort(x), km.sort, np.sort, _AS_FAST)
             if elements == _LARGE:
                 yield _merges(np.sort(x[::2]), np.sort(x[1::2]))
-    yield _by_comparator(_numbers(random, "float32", min(budget.sizes[-1], 1 << 20)))
+
+
+def _sizes(asked: Sequence[int]) -> list[int]:
+    """Return the sizes, those first of which most is asked; 2^22 stands for what is next to it."""
+    near = {_LARGE if _LARGE >> 2 <= n <= _LARGE << 2 else n for n in asked}
+    return sorted(near, key=lambda n: (n < _LARGE, n > _LARGE, -n))
 
 
 def _numbers(random: np.random.Generator, dtype: str, elements: int) -> np.ndarray[Any, Any]:
@@ -171,7 +176,7 @@ def _case(
 
 
 def _torch(x: np.ndarray[Any, Any]) -> Callable[[], Any] | str:
-    if x.size > _MOST_PLACES:
+    if x.size > _MOST_OF_TORCH:
         return "it takes seconds a call at this size"
     module = peers.peer("torch")
     if isinstance(module, str):
