@@ -59,7 +59,7 @@ template <class Key, class P, class Result, bool Places, bool Keys> struct radix
   static constexpr bool pays = is_some<P>;
   static constexpr int most_digits = (int)sizeof(U);
   static constexpr i64 most_ranges = 16;
-  static constexpr i64 cached_bytes = 256 << 10;  // what is scattered without lines
+  static constexpr i64 cached_bytes = 1 << 20;  // what is scattered without lines: a cache of a core holds it
   static constexpr i64 shared_from = 1 << 15;     // elements of a row on which threads work together
 
   struct Digit {
@@ -82,7 +82,7 @@ template <class Key, class P, class Result, bool Places, bool Keys> struct radix
     int digits;
     Digit digit[most_digits];
     i64 (*count)[most_digits][256];  // of each range
-    bool stream;
+    bool stream, cached;
   };
 
   // ---- counting
@@ -114,8 +114,8 @@ template <class Key, class P, class Result, bool Places, bool Keys> struct radix
   }
   template <bool First, bool Last>
   static KM_HOT void scatter_cached(const Digit& digit, const Row& row, const U* keys, const P* payload, U* key,
-                                    P* pay, i64* place) {
-    for (i64 i = 0; i < row.length; i++) {
+                                    P* pay, i64* place, i64 begin, i64 end) {
+    for (i64 i = begin; i < end; i++) {
       const U bits = keys[i];
       const i64 to = place[digit.of(bits)]++;
       if constexpr (Keys || !Last) key[to] = bits;
@@ -196,6 +196,26 @@ template <class Key, class P, class Result, bool Places, bool Keys> struct radix
     return k ? From{row.key[buffer ^ 1], row.pay[buffer ^ 1]} : From{row.keys, row.payload};
   }
 
+  template <bool First, bool Last>
+  static KM_INL void scatter_some(const Job& job, const Digit& digit, const Row& row, const From& from, U* key, P* pay,
+                                  i64* place, i64 begin, i64 end) {
+    if (job.cached)
+      scatter_cached<First, Last>(digit, row, from.keys, from.payload, key, pay, place, begin, end);
+    else
+      scatter_lines<First, Last>(digit, row, from.keys, from.payload, key, pay, place, begin, end, job.stream);
+  }
+  static KM_COLD void scatter(const Job& job, bool first, bool last, const Digit& digit, const Row& row, const From& from,
+                              U* key, P* pay, i64* place, i64 begin, i64 end) {
+    if (first && last)
+      scatter_some<true, true>(job, digit, row, from, key, pay, place, begin, end);
+    else if (first)
+      scatter_some<true, false>(job, digit, row, from, key, pay, place, begin, end);
+    else if (last)
+      scatter_some<false, true>(job, digit, row, from, key, pay, place, begin, end);
+    else
+      scatter_some<false, false>(job, digit, row, from, key, pay, place, begin, end);
+  }
+
   // By one thread, in its caches.
   static KM_COLD void alone(const Job& job, const Row& row) {
     i64 count[most_digits][256], place[256];
@@ -213,14 +233,7 @@ template <class Key, class P, class Result, bool Places, bool Keys> struct radix
       U* key = row.key[to];
       P* pay = row.pay[to];
       const bool last = k == passes - 1;
-      if (!k && last)
-        scatter_cached<true, true>(digit, row, from.keys, from.payload, key, pay, place);
-      else if (!k)
-        scatter_cached<true, false>(digit, row, from.keys, from.payload, key, pay, place);
-      else if (last)
-        scatter_cached<false, true>(digit, row, from.keys, from.payload, key, pay, place);
-      else
-        scatter_cached<false, false>(digit, row, from.keys, from.payload, key, pay, place);
+      scatter(mine, !k, last, digit, row, from, key, pay, place, 0, row.length);
     }
   }
   // By all threads, in ranges.
@@ -250,15 +263,7 @@ template <class Key, class P, class Result, bool Places, bool Keys> struct radix
           i64 place[256];
           places(job, d, r, ranges, place);
           const i64 begin = n * r / ranges, end = n * (r + 1) / ranges;
-          const Digit& digit = job.digit[d];
-          if (!k && last)
-            scatter_lines<true, true>(digit, row, from.keys, from.payload, key, pay, place, begin, end, job.stream);
-          else if (!k)
-            scatter_lines<true, false>(digit, row, from.keys, from.payload, key, pay, place, begin, end, job.stream);
-          else if (last)
-            scatter_lines<false, true>(digit, row, from.keys, from.payload, key, pay, place, begin, end, job.stream);
-          else
-            scatter_lines<false, false>(digit, row, from.keys, from.payload, key, pay, place, begin, end, job.stream);
+          scatter(job, !k, last, job.digit[d], row, from, key, pay, place, begin, end);
         }
       };
       for_tasks(job.call, ranges, move);
@@ -295,6 +300,7 @@ template <class Key, class P, class Result, bool Places, bool Keys> struct radix
                  {pays ? held + at : nullptr, last}, pays ? result + at : nullptr, n};
     };
     const i64 bytes = n * (i64)(sizeof(U) + (pays ? sizeof(Result) : 0));
+    job.cached = bytes <= cached_bytes;
     job.stream = rows * bytes > call->runtime->nontemporal_bytes;
     job.ranges = call->threads > 1 && n >= shared_from ? smaller((i64)call->threads * 2, most_ranges) : 1;
     if (bytes > cached_bytes || (job.ranges > 1 && rows == 1)) {
