@@ -237,3 +237,27 @@ int main() {
 }""",
     )
     assert (done.stdout, done.stderr) == ("2 1 1146 703 1011 1005\n", "")
+
+
+@pytest.mark.parametrize("sanitizer", [None, Sanitizer()])
+def test_what_copies_its_memory_may_be_passed_by_value(tmp_path, sanitizer):
+    path = tmp_path / "text.cu"
+    path.write_text("""#include <cstdio>
+#include <cstring>
+struct Text {
+  char* data;
+  Text(const char* from) { take(from); }
+  Text(const Text& from) { take(from.data); }
+  ~Text() { cudaFree(data); }
+  void take(const char* from) { cudaMallocManaged(&data, strlen(from) + 1), strcpy(data, from); }
+};
+__global__ void shout(Text text, char* first) { text.data[0] -= 32, *first = text.data[0]; }
+int main() {
+  Text text("hello");
+  char* first;
+  cudaMallocManaged(&first, 1);
+  shout<<<1, 1>>>(text, first);
+  printf("%s %s %c\\n", cudaGetErrorName(cudaDeviceSynchronize()), text.data, *first);
+}""")
+    done = run_program(path, capture=True, timeout=600, sanitizer=sanitizer)
+    assert (done.stdout, done.stderr, done.reports) == ("cudaSuccess hello H\n", "", ())

@@ -158,6 +158,11 @@ inline bool is_tolerated(int how, bool by_atomic, bool they_write) {
   return (how & atomically) && (how & writing);
 }
 
+inline void remember_read(Record& k, Cell& cell, const Access& mine, bool shared, bool atomic) {
+  const auto is_free = [&](int i) { return cell.reads[i].thread == mine.thread || !cell.reads[i].thread; };
+  const int i = is_free(0) ? 0 : is_free(1) ? 1 : is_before(k, cell.reads[0], shared) ? 0 : 1;
+  cell.reads[i] = mine, cell.atomic_reads[i] = atomic;
+}
 inline void check_cell(Record& k, Region& r, Cell& cell, const Access& mine, char* p, u32 bytes, int how, const void* caller) {
   const bool shared = r.is_shared(), atomic = how & atomically;
   const auto comes_first = [&](const Access& write) {
@@ -175,9 +180,7 @@ inline void check_cell(Record& k, Region& r, Cell& cell, const Access& mine, cha
     }
     cell.write = mine, cell.atomic_write = atomic;
   } else {
-    const auto is_free = [&](int i) { return cell.reads[i].thread == mine.thread || !cell.reads[i].thread; };
-    const int i = is_free(0) ? 0 : is_free(1) ? 1 : is_before(k, cell.reads[0], shared) ? 0 : 1;
-    cell.reads[i] = mine, cell.atomic_reads[i] = atomic;
+    remember_read(k, cell, mine, shared, atomic);
   }
 }
 
@@ -210,7 +213,7 @@ inline bool is_place(const char* p) {
 // What an instruction accesses, found by its last access or by all tables; null where it is none of the kernel's.
 inline Region* find_region(Record& k, Site& site, char* p, u32 bytes, int how, const void* caller) {
   const auto keep = [&](char* low, usize size, Region* region) {
-    site = Site{caller, low, size, region, nullptr, nullptr, 0, 0, 0};
+    site = Site{caller, low, size, 0, region, nullptr, nullptr, 0, 0};
     return region;
   };
   if (is_place(p)) return nullptr;
@@ -258,11 +261,13 @@ inline void access(const void* address, u32 bytes, int how, const void* caller) 
   Deed deed = {k->clock, 0, 0, how == writing ? wrote : read};
   (how == writing ? deed.write : deed.read) = offset_of(caller);
   site.clock = k->clock, site.deed = deeds.number(deed);
-  site.shift = (u32)r->shift, site.written = nullptr;
+  site.written = nullptr, site.quick_bytes = 0;
   const usize first = (usize)(site.low - r->low);
   if (first & 3) return;
   if (r->tracks_writes && (how == writing || asks_for_writes(*r))) site.written = r->written + first / 4;
   site.briefs = site.deed ? r->briefs + (first >> r->shift) : nullptr;
+  const bool one = bytes <= 4 && bytes >> r->shift == 1;
+  site.quick_bytes = one && site.briefs && !site.written && site.bytes >= bytes ? site.bytes - bytes + 1 : 0;
 }
 
 // A plain access of an instruction to what it accessed before: what several threads accessed in this launch is looked at, and
@@ -271,9 +276,9 @@ template <u32 bytes, int how>
 __attribute__((noinline)) void access_known(Record& k, const Site& site, char* p, const void* caller) {
   const usize offset = (usize)(p - site.low);
   const Brief mine = {k.thread, site.deed};
-  Brief* briefs = site.briefs + (offset >> site.shift);
+  Brief* briefs = site.briefs + (offset >> site.region->shift);
   u8* written = site.written + (offset >> 2);
-  const u32 count = bytes >> site.shift;
+  const u32 count = bytes >> site.region->shift;
   bool clear = bytes >= 4 || !site.written;
   for (u32 i = 0; i < count; i++)
     clear &= briefs[i].thread < launch_first ||
@@ -284,26 +289,50 @@ __attribute__((noinline)) void access_known(Record& k, const Site& site, char* p
   for (u32 i = 0; i < count; i++) briefs[i] = mine;
   if (how == writing) writes++;
 }
+// A plain read of a word that others read in this launch: where nobody wrote it, it is only remembered.
+template <u32 bytes>
+__attribute__((noinline)) void read_too(Record& k, const Site& site, Brief& brief, char* p, const void* caller) {
+  const Access mine = {k.thread, k.clock, offset_of(caller)};
+  if (brief.thread == several && cells.has(brief.deed)) {
+    Cell& cell = cells.at(brief.deed);
+    if (!cell.write.thread) return remember_read(k, cell, mine, false, false);
+  } else if (brief.thread != several && brief.thread != mine.thread && deeds.all[brief.deed].did == read) {
+    const Deed& first = deeds.all[brief.deed];
+    brief = {several, cells.add(Cell{{}, {{brief.thread, first.clock, first.read}, mine}, 0, {0, 0}})};
+    return;
+  }
+  check_known(k, *site.region, p, bytes, reading, caller);
+}
+
+// Where more is to be looked at than one record.
+template <u32 bytes, int how>
+__attribute__((noinline)) void access_longer(Record& k, const Site& site, char* p, const void* caller) {
+  const usize offset = (usize)(p - site.low);
+  const bool known = site.caller == caller && offset < site.bytes && offset + bytes <= site.bytes;
+  if (known && !site.region) return;
+  if (!known || !site.briefs || site.clock != k.clock || ((usize)p & (bytes - 1))) return access(p, bytes, how, caller);
+  access_known<bytes, how>(k, site, p, caller);
+}
 template <u32 bytes, int how>
 KM_EMU_INLINE void access_shortly(void* address, const void* caller) {
+  constexpr u32 shift = bytes >= 4 ? 2 : 0;
   Record* k = self;
   if (!k) return;
   const Site& site = site_of(caller);
   char* p = (char*)address;
   const usize offset = (usize)(p - site.low);
-  if (__builtin_expect(site.caller != caller || offset >= site.bytes || offset + bytes > site.bytes, 0))
-    return access(address, bytes, how, caller);
-  if (!site.region) return;
-  if (__builtin_expect(!site.briefs || site.clock != k->clock || ((usize)address & (bytes - 1)), 0))
-    return access(address, bytes, how, caller);
-  if (site.written || bytes >> site.shift != 1) return access_known<bytes, how>(*k, site, p, caller);
+  if (bytes > 4 || __builtin_expect(site.caller != caller || offset >= site.quick_bytes || site.clock != k->clock ||
+                                        ((usize)p & (bytes - 1)), 0))
+    return access_longer<bytes, how>(*k, site, p, caller);
   // The common case alone: one record, which nobody asks whether it was written.
-  Brief& brief = site.briefs[offset >> site.shift];
+  Brief& brief = site.briefs[offset >> shift];
   const u64 mine = k->thread | (u64)site.deed << 32;
   u64 there;
   memcpy(&there, &brief, 8);
-  if (__builtin_expect((u32)there >= launch_first && (how == writing ? (u32)there != (u32)mine : there != mine), 0))
+  if (__builtin_expect((u32)there >= launch_first && (how == writing ? (u32)there != (u32)mine : there != mine), 0)) {
+    if (how == reading) return read_too<bytes>(*k, site, brief, p, caller);
     return check_known(*k, *site.region, p, bytes, how, caller);
+  }
   memcpy(&brief, &mine, 8);
   if (how == writing) writes++;
 }

@@ -112,7 +112,8 @@ inline Cell opened(const Brief& brief, u32 launch_first) {
   Cell cell = {};
   if (brief.thread < launch_first || brief.thread == several) return cell;
   const Deed& deed = deeds.all[brief.deed];
-  if (deed.did & wrote) cell.write = {brief.thread, deed.clock, deed.write}, cell.atomic_write = (deed.did & wrote_atomically) != 0;
+  if (deed.did & wrote)
+    cell.write = {brief.thread, deed.clock, deed.write}, cell.atomic_write = (deed.did & wrote_atomically) != 0;
   if (deed.did & read)
     cell.reads[0] = {brief.thread, deed.clock, deed.read}, cell.atomic_reads[0] = (deed.did & read_atomically) != 0;
   return cell;

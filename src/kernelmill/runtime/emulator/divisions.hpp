@@ -74,7 +74,8 @@ inline struct sigaction before_divisions;
 inline void stopped_at(int number, siginfo_t* info, void* context) {
   if (current && pass_division(((ucontext_t*)context)->uc_mcontext.gregs)) return;
   if (before_divisions.sa_flags & SA_SIGINFO) return before_divisions.sa_sigaction(number, info, context);
-  if (before_divisions.sa_handler != SIG_DFL && before_divisions.sa_handler != SIG_IGN) return before_divisions.sa_handler(number);
+  const auto handler = before_divisions.sa_handler;
+  if (handler != SIG_DFL && handler != SIG_IGN) return handler(number);
   sigaction(SIGFPE, &before_divisions, nullptr);  // it happens again, and is what it was
 }
 inline void watch_divisions() {

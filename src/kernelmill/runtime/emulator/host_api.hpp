@@ -44,6 +44,28 @@ cudaError_t launch_as(Shape shape, bool cooperative, K&& kernel, A... arguments)
   start(record, [kernel, arguments...]() { kernel(arguments...); });
   return conclude(record, shape);
 }
+// What is copied or ends in a way of its own goes to threads bit by bit, as to a GPU: its functions are the host's. To a
+// caller a function that returns such a class is one that fills memory.
+template <class T>
+struct Bits {
+  const T& value;
+  static void* fill(void* out, const Bits* from) { return __builtin_memcpy(out, (const void*)&from->value, sizeof(T)); }
+  operator T() const {
+    void* (*made)(void*, const Bits*) = fill;
+    __asm__("" : "+r"(made));
+    return ((T(*)(const Bits*))made)(this);
+  }
+};
+template <class T>
+KM_EMU_INLINE decltype(auto) passed(T& argument) {
+#if defined(__x86_64__)
+  if constexpr (__is_class(T) && !(__has_trivial_copy(T) && __has_trivial_destructor(T))) return Bits<T>{argument};
+  else return (argument);
+#else
+  return (argument);
+#endif
+}
+
 template <class K, class... A>
 void launch(Shape shape, K&& kernel, A... arguments) {
   launch_as(shape, false, kernel, arguments...);

@@ -6,8 +6,8 @@
 #define KM_EMU_HOOK extern "C" __attribute__((visibility("default")))
 
 #define KM_EMU_PLAIN(n)                                                                                                        \
-  KM_EMU_HOOK void __tsan_read##n(void* p) { checks::access_shortly<n, checks::reading>(p, KM_EMU_CALLER); }                           \
-  KM_EMU_HOOK void __tsan_write##n(void* p) { checks::access_shortly<n, checks::writing>(p, KM_EMU_CALLER); }                          \
+  KM_EMU_HOOK void __tsan_read##n(void* p) { checks::access_shortly<n, checks::reading>(p, KM_EMU_CALLER); }                   \
+  KM_EMU_HOOK void __tsan_write##n(void* p) { checks::access_shortly<n, checks::writing>(p, KM_EMU_CALLER); }                  \
   KM_EMU_HOOK void __tsan_unaligned_read##n(void* p) { checks::access(p, n, checks::reading, KM_EMU_CALLER); }                 \
   KM_EMU_HOOK void __tsan_unaligned_write##n(void* p) { checks::access(p, n, checks::writing, KM_EMU_CALLER); }                \
   KM_EMU_HOOK void __tsan_volatile_read##n(void* p) {                                                                          \

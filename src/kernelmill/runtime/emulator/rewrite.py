@@ -19,6 +19,7 @@ from kernelmill.runtime.emulator.steps import stepped_places
 from kernelmill.runtime.emulator.tokens import (
     closing,
     is_blank,
+    joined_launches,
     line_breaks,
     skip_blank,
     split,
@@ -107,7 +108,7 @@ def rewrite(text: str, macros: frozenset[str] = frozenset()) -> Rewritten:
     >>> rewrite("void f() { k<<<1, 32>>>(x); }").text
     'void f() { km_emu::launch(km_emu::Shape(1, 32), [=](auto... a_) { k(a_...); }, x); }'
     """
-    writer = _Writer(tokens(text), macros | kernel_macros(text))
+    writer = _Writer(joined_launches(tokens(text)), macros | kernel_macros(text))
     writer.run()
     made = "".join(writer.out)
     assert made.count("\n") == text.count("\n"), "a line has moved"
@@ -243,7 +244,8 @@ class _Writer:
             name = "::".join([*spaces, found[0]])
             if "&" in found[2]:
                 self.by_reference.add(found[0])
-                return at + 1
+                if "template" not in before:  # nobody but the text itself can launch it
+                    return at + 1
             self.kernels.append(KernelName(name, "template" in before, found[1]))
             if found[2]:
                 self.forms.setdefault(name, set()).add(found[2])
@@ -375,8 +377,11 @@ class _Writer:
         del self.out[first:]
         config = "".join(self.found[at + 1 : end])
         given = self._inner(self.found[opened + 1 : last])
-        same = name.partition("<")[0].rpartition("::")[2].strip() in self.by_reference
-        call = f"[&] {{ {name}({given}); }}" if same else _call(name, given)
+        short = name.partition("<")[0].rpartition("::")[2].strip()
+        by_bits = any(short == k.short and not k.template for k in self.kernels)
+        call = _call(name, given, by_bits=by_bits)
+        if short in self.by_reference:
+            call = f"[&] {{ {name}({given}); }}"
         self.out.append(f"km_emu::launch(km_emu::Shape({config}), {call})")
         self.out.append(between + self.breaks(self.found[end + 1 : opened]))
         self.launches = True
@@ -407,21 +412,30 @@ _HANDLERS: Final[dict[str, Callable[[_Writer, int], int]]] = {
 }
 
 
-def _call(name: str, given: str) -> str:
-    """Return the arguments of `km_emu::launch` for a call: what a thread does, and with what."""
+def _call(name: str, given: str, *, by_bits: bool) -> str:
+    """Return the arguments of `km_emu::launch` for a call: what a thread does, and with what.
+
+    `by_bits` says that the kernel's parameters have types of their own, so that classes can be
+    given to it without their copy constructors.
+    """
     parts = ["".join(part).strip() for part in split(tokens(given), ",")]
+    taken_as = "auto&" if by_bits else "auto"
     if any(part.startswith("{") for part in parts):
         # Braces have no type to deduce, so the arguments are evaluated in every thread.
         return f"[=] {{ {name}({given}); }}"
     if any(part in _NULLS for part in parts) and "..." not in given:
         # A null pointer is one only as a literal, so it stands in the call itself.
         names = {i: f"a{i}_" for i, part in enumerate(parts) if part not in _NULLS}
-        taken = ", ".join(f"auto {n}" for n in names.values())
-        inner = ", ".join(names.get(i, part) for i, part in enumerate(parts))
+        taken = ", ".join(f"{taken_as} {n}" for n in names.values())
+        passed = {i: f"km_emu::passed({n})" if by_bits else n for i, n in names.items()}
+        inner = ", ".join(passed.get(i, part) for i, part in enumerate(parts))
         rest = "".join(f", {parts[i]}" for i in names)
         breaks = "\n" * (given.count("\n") - rest.count("\n"))
         return f"[=]({taken}) {{ {name}({inner}); }}{rest}{breaks}"
-    return f"[=](auto... a_) {{ {name}(a_...); }}" + (f", {given}" if given.strip() else given)
+    inner = "km_emu::passed(a_)..." if by_bits else "a_..."
+    return f"[=]({taken_as}... a_) {{ {name}({inner}); }}" + (
+        f", {given}" if given.strip() else given
+    )
 
 
 def _parameter(part: Sequence[str]) -> str:

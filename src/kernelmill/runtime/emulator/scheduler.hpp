@@ -46,6 +46,7 @@ inline void go_slow(Block* b, u32 started) {
   b->runnable.head = b->runnable.count = 0;
   b->waiting_for_grid = 0;
   b->transaction_waiters = nobody;
+  b->stepping = 0;
   for (u32 i = 0; i < b->warp_count; i++) b->warps[i].group_count = 0, b->warps[i].exited = b->warps[i].stepping = 0;
   for (Barrier& barrier : b->barriers) barrier.arrived = barrier.accumulated = 0, barrier.first = nobody;
   for (u32 i = 0; i < b->count; i++) b->threads[i].state = ready, b->threads[i].gave_way = 0;
@@ -113,8 +114,8 @@ inline void wake(Block* b, u32 rank) {
 // its access; one that does so again and again waits for something.
 inline void release_steps(Block* b, u32 number) {
   constexpr u32 spins = 3;
+  if (!b->stepping) return;
   Warp& warp = b->warps[number];
-  if (!warp.stepping) return;
   for (u32 left = warp.present & ~warp.exited & ~warp.stepping; left; left &= left - 1) {
     const ThreadState& other = b->threads[number * warp_lanes + (u32)__builtin_ctz(left)];
     if (other.state == ready && other.gave_way < spins) return;
@@ -123,6 +124,7 @@ inline void release_steps(Block* b, u32 number) {
   ThreadState* threads = b->threads + number * warp_lanes;
   const u32 lanes = warp.stepping;
   warp.stepping = 0;
+  b->stepping -= (u32)__builtin_popcount(lanes);
   for (u32 left = lanes, same; left; left &= ~same) {
     const void* caller = threads[__builtin_ctz(left)].caller;
     same = 0;
@@ -148,6 +150,7 @@ inline u32 step(Block* b, const void* caller) {
   ThreadState& thread = b->threads[km_emu_here.rank];
   thread.state = at_step;
   thread.caller = caller;
+  b->stepping++;
   b->warps[thread.rank / warp_lanes].stepping |= 1u << (thread.rank % warp_lanes);
   wait(b, thread);
   return thread.mask;

@@ -95,15 +95,17 @@ struct Region {
 };
 
 // What an instruction accessed last, so that the next access is found by one comparison.
-struct Site {
+struct alignas(64) Site {
   const void* caller;
   char* low;      // from here on, so many bytes are one array, or are none of the kernel's (then there is no region)
   usize bytes;
+  usize quick_bytes;  // offsets below belong to an access of one record alone; 0 where more is to be looked at
   Region* region;
   Brief* briefs;  // null where accesses go the long way
   u8* written;    // null where nobody asks
-  u32 shift, clock, deed;
+  u32 clock, deed;
 };
+static_assert(sizeof(Site) == 64, "a line of the cache");
 constexpr usize site_count = 256;
 inline Site sites[site_count];
 inline Site& site_of(const void* caller) {

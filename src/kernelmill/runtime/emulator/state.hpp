@@ -64,7 +64,7 @@ struct Ring {
 struct Block {
   Launch* launch;
   const Body* body;
-  u32 count, started, finished, spins, waiting_for_grid, transaction_waiters;
+  u32 count, started, finished, spins, waiting_for_grid, transaction_waiters, stepping;
   u64 progress;  // barriers passed, threads finished, phases, stores that others may wait for
   bool slow, at_grid, abandoned;
   i32 order;

@@ -23,7 +23,7 @@ _SYMBOL_TABLE: Final = 2
 _OBJECT, _THREAD_LOCAL = 1, 6
 _LENGTH: Final = re.compile(r"\d+")
 _PART: Final = re.compile(r"(\d+)([A-Za-z_]\w*)")
-# Variables of the emulator itself.
+# Variables of the emulator itself, which a copy of a kernel's argument may look at.
 _OWN: Final = re.compile(r"km_emu|^_ZTI|^_ZTS|^_ZTV|^CSWTCH|^DW\.ref")
 # What says whether a variable was constructed: looked at by the compiler's code, not the kernel's.
 _GUARD: Final = "_ZGV"
@@ -33,7 +33,8 @@ _GUARD: Final = "_ZGV"
 class Symbol:
     """An array of the library: in thread-local memory (`__shared__`) or in the module's.
 
-    `owner` is the function that declares it, "" for none. The compiler's own have no name.
+    `owner` is the function that declares it, "" for none. What is the compiler's own, or the
+    emulator's, has no name: accesses of it are none of the kernel's.
     """
 
     shared: bool
@@ -62,10 +63,9 @@ def arrays_of(library: Path) -> tuple[Symbol, ...]:
                 continue
             first = names + name_at
             name = data[first : data.index(b"\0", first)].decode("utf-8", "replace")
-            if not _OWN.search(name):
-                shared = kind == _THREAD_LOCAL
-                shown = "" if name.startswith(_GUARD) else _readable(name)
-                found.append(Symbol(shared, value, nbytes, shown, _owner(name)))
+            own = name.startswith(_GUARD) or _OWN.search(name)
+            shown = "" if own else _readable(name)
+            found.append(Symbol(kind == _THREAD_LOCAL, value, nbytes, shown, _owner(name)))
     return tuple(found)
 
 

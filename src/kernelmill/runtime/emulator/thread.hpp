@@ -175,6 +175,8 @@ inline void* anchor() {
 }
 
 struct NoPlainForm {};
+template <class F, bool copied> struct Own { typedef F type; };
+template <class F> struct Own<F, false> { typedef F& type; };
 
 // Starts a kernel by a closure that is what one thread does; `P` is its plain form, if it has one.
 template <class F, class P = NoPlainForm>
@@ -195,7 +197,8 @@ void start(Launch& launch, F call, P plain = P()) {
       }
     }
 #endif
-    F mine(((Both*)closure)->call);  // a copy that nothing can alias: the arguments stay in registers
+    // A copy that nothing can alias, so that arguments stay in registers: unless copies call functions of the host.
+    typename Own<F, __has_trivial_copy(F) && __has_trivial_destructor(F)>::type mine(((Both*)closure)->call);
 #ifdef KM_EMU_SPIN
     // The text says `volatile`, so it may spin on plain memory: it gives way now and then, but only inside the kernel.
     auto watched = [&mine] {
@@ -238,8 +241,8 @@ template <class T, __SIZE_TYPE__ N> struct has_volatile<T[N]> : has_volatile<T*>
 template <class T> struct Dynamic;
 template <class T> struct has_volatile<Dynamic<T>> : is_volatile<T> {};
 
-// Lanes of a warp access arrays through `volatile` in step: none goes on before all others have come to such an access too, wait
-// for something else, or have ended.
+// Lanes of a warp access arrays through `volatile` in step: none goes on before all others have come to such an access too,
+// wait for something else, or have ended.
 template <class T>
 KM_EMU_INLINE T& stepped(T& array) {
   if constexpr (has_volatile<T>::value) km_emu_step();

@@ -10,7 +10,15 @@ from kernelmill.errors import CompileError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["closing", "is_blank", "line_breaks", "skip_blank", "split", "tokens"]
+__all__ = [
+    "closing",
+    "is_blank",
+    "joined_launches",
+    "line_breaks",
+    "skip_blank",
+    "split",
+    "tokens",
+]
 
 _TOKEN: Final = re.compile(
     r"""//[^\n]*|/\*.*?\*/
@@ -21,7 +29,6 @@ _TOKEN: Final = re.compile(
     |<<<|>>>|::|->|\s+|.""",
     re.DOTALL | re.VERBOSE,
 )
-_SPLIT_LAUNCH: Final = re.compile(r"<<\s+<|<\s+<<")
 _OPENING: Final = frozenset("([{")
 _CLOSING: Final = frozenset(")]}")
 
@@ -35,12 +42,18 @@ def tokens(text: str) -> list[str]:
     >>> tokens("k<<<1, n>>>(x);  // go")
     ['k', '<<<', '1', ',', ' ', 'n', '>>>', '(', 'x', ')', ';', '  ', '// go']
     """
-    found = [match.group(0) for match in _TOKEN.finditer(text)]
-    return _launches_joined(found) if _SPLIT_LAUNCH.search(text) else found
+    return [match.group(0) for match in _TOKEN.finditer(text)]
 
 
-def _launches_joined(found: list[str]) -> list[str]:
-    """Make one token of `<< <`, as some formatters write it, and of the `>> >` that ends it."""
+def joined_launches(found: list[str]) -> list[str]:
+    """Make one token of `<< <`, as some formatters write it, and of the `>> >` that ends it.
+
+    Examples
+    --------
+    >>> from kernelmill.runtime.emulator.tokens import joined_launches, tokens
+    >>> "".join(joined_launches(tokens("k << < 1, n >> > (x);")))
+    'k <<< 1, n >>> (x);'
+    """
     made: list[str] = []
     opened = False
     for at, token in enumerate(found):
