@@ -70,8 +70,8 @@ KM_HOT inline void stream_part(char* line, const char* block, i64 skip, i64 end)
 
 // One output's bytes on their way out.  Blocks are computed at open()'s address; adjoining blocks
 // share lines, so elements whose size does not divide 64 stream as well.
-struct Stage {
-  static constexpr i64 capacity = 1024;
+template <i64 Capacity> struct stage_of {
+  static constexpr i64 capacity = Capacity;
   char* line = nullptr;  // address of block[0] in the output, a multiple of 64
   i64 fill = 0;          // bytes of the block in use
   i64 skip = 0;          // bytes at its start that belong to somebody else
@@ -96,5 +96,8 @@ struct Stage {
   KM_INL i64 room() const { return capacity - fill; }
   KM_INL void close() { stream_part(line, block, skip, fill); }
 };
+
+// As much as keeps the processor's prefetching busy where memory is what takes the time.
+typedef stage_of<1024> Stage;
 
 }  // namespace km

@@ -25,9 +25,18 @@ template <class Exact, class Near> struct guarded {
   KM_INL explicit guarded(const void* packed) : exact(packed), near(packed) {}
 };
 
+// Such operators take the time themselves: what a piece costs is spread over more of it.
+template <class Op> struct stage_for {
+  typedef km::Stage type;
+};
+template <class Exact, class Near> struct stage_for<guarded<Exact, Near>> {
+  typedef stage_of<2048> type;
+};
+
 template <class Op, class In, class Out> struct transform;
 
 template <class Op, class... I, class... O> struct transform<Op, in<I...>, out<O...>> {
+  typedef typename stage_for<Op>::type Stage;
   static constexpr int inputs = (int)sizeof...(I), outputs = (int)sizeof...(O),
                        operands = inputs + outputs;
   static constexpr i64 largest = max_of(O::size...);
