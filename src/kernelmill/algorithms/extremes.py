@@ -53,6 +53,8 @@ from kernelmill.runtime.backend import KEPT_SHIFT
 
 if TYPE_CHECKING:
     from kernelmill.algorithms.feed_nodes import Strand
+    from kernelmill.algorithms.layout import ReductionLayout
+    from kernelmill.algorithms.plan import Built
     from kernelmill.dtypes import Type
 
 __all__ = ["argmax", "argmin"]
@@ -279,8 +281,6 @@ def _quick(
     asked: _Asked, x: Argument, index: Leaf, axes: tuple[int, ...], out: Any
 ) -> Bound | None:
     """Bind a call to the loop for contiguous sequences; None where they are not."""
-    dtype = x.view.dtype
-    assert isinstance(dtype, DType)
     shape = x.view.shape
     made = tuple(
         1 if a in axes else n for a, n in enumerate(shape) if asked.keepdims or a not in axes
@@ -292,44 +292,53 @@ def _quick(
     layout = layouts.reduction(
         shape, axes, [x.operand, index.operand], [placed.operand], ordered=False
     )
-    steps = layout.strides[1]
-    in_order = steps[-1:] == (1,) and not any(steps[:-1])
-    if (
-        dtype.kind == "complex"
-        or output.view.dtype != int64
-        or layout.form != "rows"
-        or layout.patterns[0] != "contiguous"
-        or not in_order
-    ):
+    if output.view.dtype != int64 or not _in_sequences(x, layout):
         return None
     x = x.apart_from(outputs, elementwise=False)
-    elements = math.prod(shape)
-    name = f"{asked.name} ({dtype} contiguous)"
-    compared = type_spelling(_COMPARED.get(dtype, dtype), qualified=True)
-    stored = type_spelling(dtype, qualified=True)
-    fold = f"km::fold::{_FOLDS[asked.name]}<{compared}>"
-    launch = f"km::extremes<{fold}, {compared}, {stored}>::run(call);"
-    built = build(
-        (asked.name, dtype),
-        "reduce",
-        Scope(()),
-        Cost(dtype.itemsize, 1),
-        lambda: assemble(name, ["extremes.hpp"], [], launch),
-        backend=backend_of((x,), "reduce"),
-    )
     pieces = -(-layout.shape[-1] // _PIECE)
     rows = math.prod(layout.shape[:-1])
     return Bound(
-        built=built,
+        built=_quick_kernel(asked.name, x),
         functions=(),
         shape=layout.shape,
         views=(x.view, output.view),
         strides=(layout.strides[0], layout.strides[2]),
-        elements=elements,
+        elements=math.prod(shape),
         workspace=rows * pieces * _PART if pieces > 1 else 0,
         result=result,
         flags=layout.kept << KEPT_SHIFT,
         scalar=out is None and not made and isinstance(result, np.ndarray),
+    )
+
+
+def _in_sequences(x: Argument, layout: ReductionLayout) -> bool:
+    """Return whether elements follow each other in memory as their places do."""
+    steps = layout.strides[1]
+    dtype = x.view.dtype
+    assert isinstance(dtype, DType)
+    return (
+        dtype.kind != "complex"
+        and layout.form == "rows"
+        and layout.patterns[0] == "contiguous"
+        and steps[-1:] == (1,)
+        and not any(steps[:-1])
+    )
+
+
+def _quick_kernel(name: Name, x: Argument) -> Built:
+    dtype = x.view.dtype
+    assert isinstance(dtype, DType)
+    compared = type_spelling(_COMPARED.get(dtype, dtype), qualified=True)
+    stored = type_spelling(dtype, qualified=True)
+    fold = f"km::fold::{_FOLDS[name]}<{compared}>"
+    launch = f"km::extremes<{fold}, {compared}, {stored}>::run(call);"
+    return build(
+        (name, dtype),
+        "reduce",
+        Scope(()),
+        Cost(dtype.itemsize, 1),
+        lambda: assemble(f"{name} ({dtype} contiguous)", ["extremes.hpp"], [], launch),
+        backend=backend_of((x,), "reduce"),
     )
 
 

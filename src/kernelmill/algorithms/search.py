@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kernelmill.algorithms.feed_text import FeedText
+    from kernelmill.algorithms.policy import SearchPolicy
+    from kernelmill.compiler.ir import Program
     from kernelmill.compiler.op import Specialized
     from kernelmill.dtypes import Type
     from kernelmill.runtime.backend import Backend
@@ -152,10 +154,7 @@ def _prepare(request: _Request, inputs: tuple[Any, ...], out: Any) -> Bound:
             return _prepare_computed(request, inputs, out)
         inputs = (*computed(inputs[:1], "data"), inputs[1])  # values of several dimensions
     call = moved(inputs, out, "data")
-    data, values = (
-        replace(a, name=name)
-        for a, name in zip(arguments_of(call.inputs, "data"), ("data", "values"), strict=True)
-    )
+    data, values = arguments_of(call.inputs, ("data", "values"))
     backend = backend_of([data, values], "search")
     if len(data.view.shape) != 1:
         raise ShapeError(f"`data` has shape {data.view.shape}; expected: one dimension")
@@ -293,53 +292,82 @@ def _built(
     policy = search_policy(operands[2].view.size) if backend.target == "cuda" else None
     if fed.values is not None:
         types = (types[0] if fed.data is None else fed.data.type, fed.values.type)
-    scope = Scope((found, *feeds_scope(*fed.feeds)))
     aligned = all(a.access(backend.target, "contiguous") != "unaligned" for a in operands[:2])
-    plain = fed.data is None and _is_plain(operands[0])
-    program = storing(found.translation.program, (bool_,))
-    data, value = (type_spelling(t, qualified=True) for t in types)
-    upper = "true" if request.upper else "false"
-    name = f"{request.name} {found.op.name} ({types[0]}, {types[1]})"
+    text = _Text(request, found, types, fed, aligned, fed.data is None and _is_plain(operands[0]))
+    depth = 8 + max(1, operands[0].view.size).bit_length()
+    cost = Cost(
+        sum(a.view.dtype.itemsize for a in operands[:2]), depth * (2 + count_flops(text.program))
+    )
+    keys = tuple(None if f is None else f.key for f in (fed.values, fed.data))
+    key = ("search", found, types, request.upper, aligned, text.adjoins, keys, policy)
+    source: Callable[[], KernelSource] = text.of_host
+    if policy is not None:
+        source = partial(text.of_device, policy)
+    return build(key, "search", text.scope, cost, source, backend=backend)
 
-    def source() -> KernelSource:
-        made, structs, names = fed.texts(scope)
-        printed_source = [p for text in made for p in text.printed]
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """What the text of a search depends on: types of data and values, and how they lie."""
+
+    request: _Request
+    found: Specialized
+    types: tuple[Type, ...]
+    fed: _Fed
+    aligned: bool
+    adjoins: bool
+
+    @property
+    def program(self) -> Program:
+        """The comparator, with its result as it is stored."""
+        return storing(self.found.translation.program, (bool_,))
+
+    @property
+    def scope(self) -> Scope:
+        """The comparator and the functions of iterators."""
+        return Scope((self.found, *feeds_scope(*self.fed.feeds)))
+
+    @property
+    def _name(self) -> str:
+        first, second = self.types
+        return f"{self.request.name} {self.found.op.name} ({first}, {second})"
+
+    @property
+    def _common(self) -> str:
+        data, value = (type_spelling(t, qualified=True) for t in self.types)
+        return f"km::Op, {data}, {value}, {str(self.request.upper).lower()}"
+
+    def of_host(self) -> KernelSource:
+        """Return the text for the processor."""
+        made, structs, names = self.fed.texts(self.scope)
+        printed = [print_program(self.program, HOST), *(p for text in made for p in text.printed)]
         includes = [file for text in made for file in text.includes]
-        if policy is None:
-            adjoins = "true" if plain else "false"
-            run = (
-                f"km::search<km::Op, {data}, {value}, {upper}, {adjoins}{names}>"
-                "::run(call, km::Op(call->captures));"
-            )
-            printed_host = [print_program(program, HOST), *printed_source]
-            return assemble(name, ["search.hpp", *includes], printed_host, run, structs)
-        printed = print_program(program, CUDA)
-        room = max(VALUE_SLOT, -(-scope.size // VALUE_SLOT) * VALUE_SLOT)
-        count = 3 + len(fed.arguments)
-        access = "km::element" if aligned else "km::unaligned_element"
-        kept = types[0]
+        run = (
+            f"km::search<{self._common}, {str(self.adjoins).lower()}{names}>"
+            "::run(call, km::Op(call->captures));"
+        )
+        return assemble(self._name, ["search.hpp", *includes], printed, run, structs)
+
+    def of_device(self, policy: SearchPolicy) -> KernelSource:
+        """Return the text for a GPU."""
+        made, structs, names = self.fed.texts(self.scope)
+        printed = [print_program(self.program, CUDA), *(p for text in made for p in text.printed)]
+        includes = [file for text in made for file in text.includes]
+        room = max(VALUE_SLOT, -(-self.scope.size // VALUE_SLOT) * VALUE_SLOT)
+        access = "km::element" if self.aligned else "km::unaligned_element"
+        kept = self.types[0]
         assert isinstance(kept, (DType, StructType))
         rest = (
-            f"{structs}typedef km::search<km::Op, {data}, {value}, {upper}, {room}, {access}, "
+            f"{structs}typedef km::search<{self._common}, {room}, {access}, "
             f"{policy.beside}, {policy.ways}, {policy.pivots(kept.itemsize)}, "
-            f"{count}{names}> Run;\n"
+            f"{3 + len(self.fed.arguments)}{names}> Run;\n"
             f"KM_EXPORT void __launch_bounds__({policy.threads})\n"
             "km_kernel(const __grid_constant__ Run::call call) {\n"
             "  km::take_turn();\n  Run::each(call);\n}\n"
         )
-        return KernelSource(
-            name,
-            text_of(name, ["search.cuh", *includes], [printed, *printed_source], rest),
-            policy.threads,
-        )
-
-    depth = 8 + max(1, operands[0].view.size).bit_length()
-    cost = Cost(
-        sum(a.view.dtype.itemsize for a in operands[:2]), depth * (2 + count_flops(program))
-    )
-    keys = tuple(None if f is None else f.key for f in (fed.values, fed.data))
-    key = ("search", found, types, request.upper, aligned, plain, keys, policy)
-    return build(key, "search", scope, cost, source, backend=backend)
+        name = self._name
+        text = text_of(name, ["search.cuh", *includes], printed, rest)
+        return KernelSource(name, text, policy.threads)
 
 
 def _is_plain(data: Argument) -> bool:
