@@ -13,6 +13,7 @@ import numpy as np
 from kernelmill.algorithms.arguments import Argument, argument, arguments_of, backend_of
 from kernelmill.algorithms.costs import Cost
 from kernelmill.algorithms.plan import Bound, Scope, build, execute
+from kernelmill.algorithms.policy import copy_policy
 from kernelmill.algorithms.scan import inclusive_scan
 from kernelmill.algorithms.sort_host import flat_strides
 from kernelmill.algorithms.source import assemble, text_of
@@ -30,11 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["batched_copy"]
 
-# Bytes of a part, as host/batched_copy.hpp has them, and of what a warp takes at a time.
-_HOST_PART: Final = 65536
-_WARP_PART: Final = 4096
-_THREADS: Final = 256
-_BESIDE: Final = 8  # blocks of a multiprocessor
+_HOST_PART: Final = 65536  # bytes of a part, as host/batched_copy.hpp has them
 _MOST_BYTES: Final = 1 << 62
 
 
@@ -127,7 +124,7 @@ class _Pieces:
         """Bind the launch that copies them."""
         if self.backend.target == "host":
             return self._on_host()
-        each, unit, lengths, most = _WARP_PART, self.unit, (-1, -1), _MOST_BYTES
+        each, unit, lengths, most = copy_policy().part, self.unit, (-1, -1), _MOST_BYTES
         if self.arrays is not None:
             lengths = self.arrays[0].size, self.arrays[1].size
             most = min(lengths)
@@ -139,7 +136,9 @@ class _Pieces:
         views = tuple(a.view for a in arguments_of((*self.numbers, ends), "sizes"))
         nothing = replace(views[0], ptr=0, shape=(0,))
         views = (*(self.arrays or (nothing, nothing)), *views)
-        grid = Grid(self.backend.multiprocessors * _BESIDE, _THREADS, (self.count, unit, *lengths))
+        policy = copy_policy()
+        blocks = self.backend.multiprocessors * policy.resident
+        grid = Grid(blocks, policy.threads, (self.count, unit, *lengths))
         return self._bound(views, 0, grid)
 
     def _on_host(self) -> Bound:
@@ -185,9 +184,10 @@ def _host_source() -> KernelSource:
 
 
 def _device_source() -> KernelSource:
+    policy = copy_policy()
     rest = (
-        f"typedef km::batched_copy<{_WARP_PART}> Run;\n"
-        f"KM_EXPORT void __launch_bounds__({_THREADS})\n"
+        f"typedef km::batched_copy<{policy.part}> Run;\n"
+        f"KM_EXPORT void __launch_bounds__({policy.threads})\n"
         "km_kernel(const __grid_constant__ km::BatchedCopyCall call) {\n"
         "  km::take_turn();\n  Run::run(call);\n}\n"
     )

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from kernelmill.algorithms.merges_sort import MergeCall, fitting_tile, order_of
 from kernelmill.algorithms.merges_source import pack_source, unpack_source
+from kernelmill.algorithms.policy_merges import pack_policy
 from kernelmill.algorithms.series import bound_steps
 from kernelmill.algorithms.sort_cuda_passes import Arrays
 from kernelmill.runtime.backend import Grid
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from kernelmill.algorithms.sort_host import HostSort
 
 __all__ = ["bind_merge_segments"]
-
-_THREADS: Final = 256
-_BESIDE: Final = 16  # blocks of a multiprocessor
 
 
 def bind_merge_segments(work: HostSort, offsets: Argument) -> Bound:
@@ -54,18 +52,20 @@ class _SegmentsCall(MergeCall):
         payload = self.payload(keys, nbytes, in_place=False)
         to = self.output(work.outputs[0], unit)
         given, packed, sorted_ = self.line(self.offsets), self.items(), self.items()
+        threads = pack_policy().threads
         pack = self.built(
             ("pack segments", given.dtype),
-            partial(pack_source, self.order, given.dtype, _THREADS),
+            partial(pack_source, self.order, given.dtype, threads),
         )
         self.steps.append(self.launch(pack, (keys, given, packed), self._grid(given.size)))
         arrays = Arrays(packed, payload.read, sorted_, payload.written)
         self.merge(arrays, self.passes, nbytes, wide=payload.wide)
-        unpack = self.built(("unpack segments",), partial(unpack_source, self.order, _THREADS))
+        unpack = self.built(("unpack segments",), partial(unpack_source, self.order, threads))
         self.steps.append(self.launch(unpack, (sorted_, to), self._grid(0)))
         self.steps += [*self.takes(payload), *self.later]
 
     def _grid(self, count: int) -> Grid:
-        most = self.work.backend.multiprocessors * _BESIDE
-        blocks = min(most, max(1, -(-self.work.length // _THREADS)))
-        return Grid(blocks, _THREADS, (count, 0, 0, 0, 0))
+        policy = pack_policy()
+        most = self.work.backend.multiprocessors * policy.resident
+        blocks = min(most, max(1, -(-self.work.length // policy.threads)))
+        return Grid(blocks, policy.threads, (count, 0, 0, 0, 0))

@@ -29,7 +29,7 @@ from kernelmill.algorithms.sort_cuda import Call, absent
 from kernelmill.algorithms.sort_cuda_passes import Arrays, as_rows, flags_of, new, number, step
 from kernelmill.compiler.op import specialize
 from kernelmill.errors import NotImplementedHere
-from kernelmill.runtime.backend import Grid
+from kernelmill.runtime.backend import CompilesAhead, Grid
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -151,14 +151,15 @@ class MergeCall(Call):
         """Compile the texts of the launches side by side, where nobody has done that."""
         order, tile, backend = self.order, self.tile, self.work.backend
         key = (backend.name, tile, payload, order.key)
-        ahead = getattr(backend, "compile_ahead", None)
         functions = order.compare.translation.program.functions
-        if ahead is None or key in _COMPILED or any(f.raw is not None for f in functions):
+        if key in _COMPILED or any(f.raw is not None for f in functions):
+            return
+        if not isinstance(backend, CompilesAhead):
             return
         if len(_COMPILED) >= _MOST_COMPILED:
             _COMPILED.clear()
         _COMPILED.add(key)
-        ahead(
+        backend.compile_ahead(
             [
                 tiles_source(order, payload, tile),
                 split_source(order, tile, "row_runs"),

@@ -24,6 +24,7 @@ __all__ = [
     "GROUP_TILES",
     "SCAN_TREES",
     "Chip",
+    "CopyPolicy",
     "EvenPolicy",
     "HistogramPolicy",
     "OpClass",
@@ -32,6 +33,7 @@ __all__ = [
     "SearchPolicy",
     "SegmentTree",
     "chip_of",
+    "copy_policy",
     "histogram_policy",
     "own_rows_file",
     "records_bytes",
@@ -428,6 +430,26 @@ class SearchPolicy:
     def pivots(self, element_bytes: int) -> int:
         """Return how many elements a block keeps."""
         return max(1, self.kept // element_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class CopyPolicy:
+    """How `device/batched_copy.cuh` copies.
+
+    Bytes of a part, threads of a block, and blocks on a multiprocessor.
+    """
+
+    part: int = 4096
+    threads: int = 256
+    resident: int = 8
+
+
+_COPIES: Final = CopyPolicy()
+
+
+def copy_policy() -> CopyPolicy:
+    """Return how many pieces of memory are copied on a device."""
+    return _COPIES
 
 
 # Few values wait for memory, many for its bandwidth.

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from kernelmill.algorithms.policy import Chip
 
-__all__ = ["SPARE_THREADS", "SPLIT_THREADS", "MergeTile", "merge_tile", "split_blocks"]
+__all__ = [
+    "SPARE_THREADS",
+    "SPLIT_THREADS",
+    "MergeTile",
+    "PackPolicy",
+    "merge_tile",
+    "pack_policy",
+    "split_blocks",
+]
 
 # As device/merge_tile.cuh and device/merge_sort.cuh have them.
 SPARE_THREADS: Final = 4
@@ -76,6 +84,25 @@ def merge_tile(chip: Chip, element_bytes: int, length: int, *, pays: bool) -> Me
     """Return the tile of a merge of so many elements; None where an element has too many bytes."""
     rows = (t for t in _TILES[chip] if element_bytes <= t.largest and t.pays >= pays)
     return next((t for t in rows if length <= t.most), None)
+
+
+@dataclass(frozen=True, slots=True)
+class PackPolicy:
+    """How elements are given the numbers of their segments, see `device/merge_segments.cuh`.
+
+    Threads of a block, and blocks on a multiprocessor.
+    """
+
+    threads: int = 256
+    resident: int = 16
+
+
+_PACKING: Final = PackPolicy()
+
+
+def pack_policy() -> PackPolicy:
+    """Return how elements are given the numbers of their segments on a device."""
+    return _PACKING
 
 
 def split_blocks(tiles: int) -> tuple[int, bool]:

@@ -6,6 +6,7 @@ What the numbers mean is in the templates that the classes name.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil, sqrt
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -168,11 +169,16 @@ class SegmentedRows:
     """How segments are sorted by digits: see `device/segmented_sort.cuh`.
 
     Those that a warp does not sort are sorted by a block that holds a tile; those of `long`
-    elements and more, as arrays.
+    elements and more, as arrays. On a multiprocessor there are so many blocks of each launch:
+    `listing`, where a thread looks at a segment or at `looked` elements, `of_blocks`, `of_warps`.
     """
 
     tile: RadixTile
     long: int = 1 << 19
+    listing: int = 8
+    looked: int = 64
+    of_blocks: int = 2
+    of_warps: int = 8
 
 
 _SEGMENTED_ROWS: Final[dict[Chip, SegmentedRows]] = {
@@ -192,7 +198,12 @@ class TopkPolicy:
 
     A block of `threads` holds `capacity` elements and serves up to `most` of each row. It reads
     rows of up to `alone` by itself; longer ones are looked through by `blocks` blocks of another
-    kernel on a multiprocessor, behind a limit from a sample of at most 2^`sample` elements.
+    kernel on a multiprocessor, whose threads ask for `asked` bytes at a time, behind a limit from a
+    sample of at most 2^`sample` elements.
+
+    The limit leaves more than are asked for but for one call in some millions: `more` of a sample
+    more than are expected there, and `spreads` times their spread; and keeps place for `room` times
+    what is expected below it.
     """
 
     threads: int
@@ -201,6 +212,15 @@ class TopkPolicy:
     alone: int = 1 << 15
     blocks: int = 4
     sample: int = 15
+    asked: int = 64
+    more: int = 4
+    spreads: int = 4
+    room: int = 4
+
+    def which(self, k: int, length: int, bits: int) -> int:
+        """Return which element of a sample of 2^bits is the limit for the first k of so many."""
+        expected = (k << bits) / length
+        return self.more + ceil(expected + self.spreads * sqrt(expected))
 
     def sample_bits(self, length: int) -> int:
         """Return the size of a sample of so many elements, as a power of 2."""

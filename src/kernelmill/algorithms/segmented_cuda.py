@@ -105,15 +105,15 @@ class _Segments(Call):
                 between_payload = as_rows(made, work.shape, number(payload))
         views = (*arrays.views, self.line(self.offsets), lists, between, between_payload)
         tile = policy.tile
-        room = rows_room(tile, size, payload)
+        numbers = (segments, policy.long, flags)
+        seen = max(1, -(-max(segments, work.length // policy.looked) // SEGMENTS_LISTED))
+        listing = min(policy.listing * many, seen)
         parts = (
             ("listed", Grid(1, SEGMENTS_LISTED, (segments, 0, flags))),
-            ("listed", Grid(max(1, min(8 * many, -(-max(segments, work.length // 64)
-                                                   // SEGMENTS_LISTED))),
-                            SEGMENTS_LISTED, (segments, policy.long, flags))),
-            ("of_blocks", Grid(2 * many, tile.threads, (segments, policy.long, flags),
-                               shared=room)),
-            ("of_warps", Grid(8 * many, SEGMENTS_WARPS, (segments, policy.long, flags),
+            ("listed", Grid(listing, SEGMENTS_LISTED, numbers)),
+            ("of_blocks", Grid(policy.of_blocks * many, tile.threads, numbers,
+                               shared=rows_room(tile, size, payload))),
+            ("of_warps", Grid(policy.of_warps * many, SEGMENTS_WARPS, numbers,
                               shared=warps_room(size))),
         )  # fmt: skip
         given = self.offsets.view.dtype

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from math import ceil, sqrt
 from typing import TYPE_CHECKING, Final
 
 from kernelmill.algorithms.arguments import Argument
@@ -44,13 +43,6 @@ __all__ = ["Asked", "bind_cuda_topk"]
 
 # As device/topk.cuh has them.
 _ROW: Final = 24
-_BELOW: Final = 64  # bytes that a thread asks for at a time
-# The limit leaves more than are asked for but for one call in some millions: so many of a sample
-# more than are expected there, and so many times their spread; and keeps place for several times
-# what is expected below it.
-_MORE: Final = 4
-_SPREADS: Final = 4
-_ROOM: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,15 +119,15 @@ class _Topk(Call):
         capacity, memory = 0, absent(keys)
         if not alone:
             bits = policy.sample_bits(length)
-            which = _which(self.k, length, bits)
-            capacity = -(-(_ROOM * which * length >> bits) // 16) * 16
+            which = policy.which(self.k, length, bits)
+            capacity = -(-(policy.room * which * length >> bits) // 16) * 16
             held = order.type.itemsize + place
             memory = replace(new(keys, rows * (_ROW + capacity * held)), dtype=uint8)
             limit = partial(topk_source, "limit", order, place, policy, 2)
             self._launch(("limit", order, place, policy), limit, (keys, memory),
                          Grid(rows, policy.threads, (capacity, which, bits),
                               shared=policy.capacity * held))  # fmt: skip
-            a_block = BELOW_THREADS * _BELOW // order.type.itemsize
+            a_block = BELOW_THREADS * policy.asked // order.type.itemsize
             most = -(-policy.blocks * work.backend.multiprocessors // rows)
             blocks = max(1, min(most, -(-length // a_block)))
             self._launch(("below", order, place, policy),
@@ -157,12 +149,6 @@ class _Topk(Call):
         built = built_for(("topk", *key), self.work.backend, self.work.type.itemsize, source)
         bound = step(built, self.work.shape, views, grid)
         self.steps.append(bound if self.k else replace(bound, elements=0))
-
-
-def _which(k: int, length: int, bits: int) -> int:
-    """Return which element of a sample of 2^bits is the limit for the first k of so many."""
-    expected = (k << bits) / length
-    return _MORE + ceil(expected + _SPREADS * sqrt(expected))
 
 
 def _first_of(rows: View, like: View) -> View:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from kernelmill.runtime.memory import View
@@ -23,6 +23,7 @@ __all__ = [
     "Allocator",
     "Backend",
     "Captured",
+    "CompilesAhead",
     "Direct",
     "Grid",
     "Kernel",
@@ -230,6 +231,15 @@ class Backend(Protocol):
 
     def allocator(self, direct: Direct) -> Allocator | None:
         """Return what makes the outputs of calls on the short way; None leaves it to the long."""
+        ...
+
+
+@runtime_checkable
+class CompilesAhead(Protocol):
+    """A back end whose compiler takes so long that several texts are compiled side by side."""
+
+    def compile_ahead(self, sources: Sequence[KernelSource]) -> None:
+        """Compile texts that `build` loads later; raises CompileError."""
         ...
 
 
