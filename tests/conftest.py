@@ -86,7 +86,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
     """Let a test run on its device, and nothing beside it."""
     name = _device_of(pyfuncitem)
     with pytest.MonkeyPatch.context() as patch:
-        _draw_fewer(pyfuncitem.obj, patch, emulated=name == "emulator")
+        if not pyfuncitem.get_closest_marker("all_examples"):
+            _draw_fewer(pyfuncitem.obj, patch, emulated=name == "emulator")
         if name != "cpu":
             import devices
 

@@ -282,7 +282,9 @@ def test_what_a_float_cannot_hold_is_refused_as_by_numpy() -> None:
     x = filled((5,), "f8", 4)
     same(km.transform(x, op), x + 3)
     k = 10**400
-    with pytest.raises(OverflowError, match="Python integer of 1329 bits out of bounds for float64"):
+    with pytest.raises(
+        OverflowError, match="Python integer of 1329 bits out of bounds for float64"
+    ):
         km.transform(x, op)
 
 

@@ -103,6 +103,7 @@ def run_interpreted(case: Case) -> list[Any]:
     ]
 
 
+@pytest.mark.all_examples
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.filterwarnings("ignore:Generating overly large repr")
 @settings(

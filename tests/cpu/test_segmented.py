@@ -283,11 +283,15 @@ def test_a_plan_looks_at_the_offsets_of_each_call() -> None:
         assert plan(x, offsets).tolist() == [3, 25]
     offsets[1] = 5
     assert plan(x, offsets).tolist() == [10, 18]
-    with pytest.raises(km.ArgumentError, match=re.escape("`offsets[2]` is 8; the limits are 0 and 7")):
+    with pytest.raises(
+        km.ArgumentError, match=re.escape("`offsets[2]` is 8; the limits are 0 and 7")
+    ):
         plan(x[:7], offsets)
     assert plan(x, offsets).tolist() == [10, 18]
     offsets[1] = 9
-    with pytest.raises(km.ArgumentError, match=re.escape("`offsets[1]` is 9; the limits are 0 and 8")):
+    with pytest.raises(
+        km.ArgumentError, match=re.escape("`offsets[1]` is 9; the limits are 0 and 8")
+    ):
         plan(x, offsets)
     halves = np.array([0, 0, 3, 0, 8, 0], np.int32)  # the bytes of [0, 3, 8] in int64
     with pytest.raises(km.ArgumentError, match="must not decrease"):
@@ -311,6 +315,7 @@ def test_scans_of_ones_beside_a_long_segment(step: int) -> None:
 
 
 # ----------------------------------------------------------------------------- offsets as iterators
+
 
 def evenly(size: int, length: int, start: int = 0) -> Any:
     """Offsets `start`, `start + length`, … of so many elements; a count that needs no memory."""
@@ -359,7 +364,10 @@ def test_wrong_offsets_that_are_counted_are_named(case: str) -> None:
     x = np.arange(10.0)
     if text is None:
         assert km.segmented_reduce(x, offsets, last_of).tolist() == [8, 9]
-        backwards, text = it.reverse(offsets), "`offsets` must not decrease: offsets[0] is 10, offsets[1] is 9"
+        backwards, text = (
+            it.reverse(offsets),
+            "`offsets` must not decrease: offsets[0] is 10, offsets[1] is 9",
+        )
         offsets = backwards
     with pytest.raises(km.KernelmillError) as caught:
         km.segmented_reduce(x, offsets, last_of)
