@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 import devices
 import kernelmill as km
-from kernelmill.algorithms import policy_radix, topk_cuda
+from kernelmill.algorithms import policy_radix
 from kernelmill.algorithms.policy_radix import RadixTile, SegmentedRows, TopkPolicy
 from kernelmill.runtime.emulator import Schedule, sanitized, scheduled
 from sorted_order import order
@@ -95,8 +96,9 @@ def test_data_that_are_hard_on_limits(make):
 
 @pytest.mark.parametrize("which", [1, 100])
 def test_a_limit_that_leaves_too_little_or_too_much(monkeypatch, which):
-    monkeypatch.setattr(topk_cuda, "_which", lambda *_: which)
-    monkeypatch.setattr(topk_cuda, "_ROOM", 1 if which > 1 else 4)
+    limited = replace(SMALL, room=1 if which > 1 else 4)
+    monkeypatch.setattr(policy_radix, "_TOPK", {"bulk": limited, "plain": limited})
+    monkeypatch.setattr(TopkPolicy, "which", lambda *_: which)
     x = sample("f4", 5000)
     assert np.array_equal(km.topk(x, 90)[1], order(x, descending=True)[:90])
 
