@@ -228,6 +228,23 @@ def test_views_and_given_outputs() -> None:
     assert same(km.sort(packed["x"], algorithm="radix"), packed["x"][order(packed["x"])])
 
 
+@pytest.mark.parametrize("algorithm", ["auto", "radix", "merge"])
+@pytest.mark.parametrize("dtype", ["u1", "i2", "f4", "i8"])
+def test_outputs_may_be_other_inputs(place: str, algorithm: Any, dtype: str) -> None:
+    for length in (9, 700):
+        x, y, z = (np.roll(np.arange(length) % 90, k).astype(dtype) for k in (5, 7, 40))
+        wanted = order(x)
+        a, b = x.copy(), y.copy()
+        km.sort_by_key(a, b, algorithm=algorithm, out=(b, a))
+        assert same(b, x[wanted])
+        assert same(a, y[wanted])
+        a, b, c = x.copy(), y.copy(), z.copy()
+        km.sort_by_key(a, (b, c), algorithm=algorithm, out=(a, c, b))
+        assert same(a, x[wanted])
+        assert same(c, y[wanted])
+        assert same(b, z[wanted])
+
+
 ROW = km.struct({"name": "i4", "weight": "f8"}, name="Row")
 
 

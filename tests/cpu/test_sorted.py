@@ -100,6 +100,31 @@ def test_the_nth_element_is_in_its_place(place: str, numbers: list[int], data: A
     assert abs(by_size[n]) == np.sort(abs(x))[n]
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_parts_hold_the_very_elements(place: str, dtype: str) -> None:
+    random = np.random.default_rng(8)
+    x = random.normal(size=400).astype(dtype)
+    special = np.array([0.0, -0.0, np.nan, -np.nan], dtype)
+    x[::2] = random.choice(special, 200)
+    bits = f"u{x.itemsize}"
+    for n in (10, 150, -1):
+        for descending in (False, True):
+            found = km.nth_element(x, n, descending=descending)
+            assert np.array_equal(np.sort(found.view(bits)), np.sort(x.view(bits)))
+
+
+def test_a_direction_is_what_is_true(place: str) -> None:
+    x = np.array([3, 1, 2])
+    for yes in (2, -1, np.True_, "so"):
+        assert km.sort(x, descending=yes).tolist() == [3, 2, 1]
+        assert km.argsort(x, descending=yes).tolist() == [0, 2, 1]
+        assert km.topk(x, 2, yes)[0].tolist() == [3, 2]
+        assert km.batched_topk(x[None], 1, yes)[0].tolist() == [[3]]
+        assert km.merge(x[:1], x[1:2], descending=yes).tolist() == [3, 1]
+        assert km.segmented_sort(x, np.array([0, 3]), descending=yes).tolist() == [3, 2, 1]
+    assert km.sort.plan(x, descending=2)(x).tolist() == [3, 2, 1]
+
+
 # ----------------------------------------------------------------------------- merge and sets
 
 
@@ -239,6 +264,20 @@ def test_segments_by_a_comparator_and_in_place(place: str) -> None:
     y = x.copy()
     assert km.segmented_sort(y, offsets, out=y) is y
     assert np.array_equal(y, x[by_segments(x, offsets, descending=False)])
+
+
+def test_segments_are_written_over_what_they_are_read_of(place: str) -> None:
+    offsets = np.array([0, 3, 7, 8])
+    x = np.array([5, 2, 9, 4, 8, 1, 7, 3])
+    places = by_segments(x, offsets, descending=False)
+    keys, values, more = x.copy(), x[::-1].copy(), x + 100
+    wanted = x[places], values[places], more[places]
+    km.segmented_sort(keys, offsets, values=(values, more), out=(more, keys, values))
+    for found, right in zip((more, keys, values), wanted, strict=True):
+        assert np.array_equal(found, right)
+    bounds = np.array([0, 2, 4, 4])
+    km.segmented_sort(np.array([9, 3, 8, 1]), bounds, out=bounds)
+    assert bounds.tolist() == [3, 9, 1, 8]
 
 
 # ----------------------------------------------------------------------------- shuffle

@@ -100,7 +100,7 @@ def merge(
     >>> km.merge(np.array([1, 4]), np.array([4]), values=(np.array([10, 20]), np.array([30])))
     (array([1, 4, 4]), array([10, 20, 30]))
     """
-    request = _Request(comparator, descending)
+    request = _Request(comparator, bool(descending))
     if values is None:
         return execute(_prepare(request, (a, b), out))
     first, second, several = _pairs(values)
@@ -438,7 +438,7 @@ def _planner(
     >>> km.merge.plan(np.zeros(2), np.zeros(1))(np.array([1.0, 3.0]), np.array([2.0]))
     array([1., 2., 3.])
     """
-    request = _Request(comparator, descending)
+    request = _Request(comparator, bool(descending))
     return Plan(_prepare(request, (a, b), out), partial(_prepare, request), fixed=None)
 
 

@@ -39,7 +39,6 @@ from kernelmill.algorithms.sort_cuda import has_digits
 from kernelmill.algorithms.sort_host import (
     HostSort,
     apart,
-    contiguous,
     flat_strides,
     less_of,
     merge_workspace,
@@ -108,11 +107,11 @@ def segmented_sort(
     array([1, 2, 3, 8, 9])
     """
     several = () if values is None else several_values(values)
-    prepare = partial(_prepare, _Request(comparator, descending))
+    prepare = partial(_prepare, _Request(comparator, bool(descending)))
     if comparator is not None:  # what it captured is read at each call
         made = execute(prepare((x, offsets, *several), out))
     else:
-        made = run_series((segmented_sort, descending), prepare, (x, offsets, *several), out)
+        made = run_series((segmented_sort, bool(descending)), prepare, (x, offsets, *several), out)
     if out is not None or values is None:
         return made
     return made[0], made[1:] if type(values) is tuple else made[1]
@@ -200,7 +199,8 @@ class _Work:
         """Bind it; what no segment holds is copied at once."""
         size = self.x.view.size
         array = apart(self.x, 0, self.outputs)
-        bounds = contiguous(array_of(self.offsets.view))
+        bounds = apart(self.offsets, 0, self.outputs)
+        values = [apart(v, 0, self.outputs) for v in self.values]
         rooms = [room_of(o, 0) for o in self.outputs]
         results = [rooms[0].array]
         covered = bool(bounds[0] == 0 and bounds[-1] == size)
@@ -223,7 +223,7 @@ class _Work:
             workspace=merge_workspace(element_of(self.x), index, size),
             result=None,
             flags=size << 2,
-            finish=partial(_settled, self, rooms, places),
+            finish=partial(_settled, self, rooms, values, places),
         )
 
     def _built(self, index: int) -> Built:
@@ -244,12 +244,17 @@ class _Work:
 
 
 def _settled(
-    work: _Work, rooms: Sequence[Room], places: np.ndarray[Any, Any] | None, result: Any
+    work: _Work,  # whose arrays are read
+    rooms: Sequence[Room],
+    values: Sequence[np.ndarray[Any, Any]],
+    places: np.ndarray[Any, Any] | None,
+    result: Any,
 ) -> Any:
+    del work
     rooms[0].settle()
     if places is not None:
-        for given, room in zip(work.values, rooms[1:], strict=True):
-            take(apart(given, 0, work.outputs), places, room.array)
+        for value, room in zip(values, rooms[1:], strict=True):
+            take(value, places, room.array)
             room.settle()
     return result
 
@@ -275,7 +280,7 @@ def _planner(
     >>> sorts(np.array([3.0, 1.0, 2.0]), np.array([0, 2]))
     array([1., 3., 2.])
     """
-    request = _Request(comparator, descending)
+    request = _Request(comparator, bool(descending))
     several = () if values is None else several_values(values)
     bound = _prepare(request, (x, offsets, *several), out)
     return Plan(bound, partial(_prepare, request), fixed=None)

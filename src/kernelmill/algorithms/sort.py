@@ -112,7 +112,7 @@ def sort(
     >>> km.sort(np.array([5, 8, 6, 7]), comparator=lambda a, b: a % 2 < b % 2)
     array([8, 6, 5, 7])
     """
-    options = (comparator, descending, stable, bits, algorithm, axis)
+    options = (comparator, bool(descending), bool(stable), bits, algorithm, axis)
     if out is None and key is None and bits is None and type(x) is np.ndarray and options in _PLAIN:
         done = _quick_sort(x, descending=descending)
         if done is not None:
@@ -167,7 +167,7 @@ def argsort(
     >>> km.argsort(np.array([3, 1, 3]), descending=True)
     array([0, 2, 1])
     """
-    options = (comparator, descending, stable, bits, algorithm, axis)
+    options = (comparator, bool(descending), bool(stable), bits, algorithm, axis)
     if out is None and key is None and bits is None and type(x) is np.ndarray and options in _PLAIN:
         done = _quick_argsort(x, descending=descending, stable=stable)
         if done is not None:
@@ -221,7 +221,7 @@ def sort_by_key(
     >>> km.sort_by_key(np.array([2, 1, 2]), np.array([10.0, 20.0, 30.0]))
     (array([1, 2, 2]), array([20., 10., 30.]))
     """
-    options = (comparator, descending, stable, bits, algorithm, axis)
+    options = (comparator, bool(descending), bool(stable), bits, algorithm, axis)
     if out is None and key is None and bits is None and options in _PLAIN:
         done = _quick_by_key(keys, values, descending=descending)
         if done is not None:
@@ -412,7 +412,7 @@ def _planner(name: Literal["sort", "argsort"]) -> Callable[..., Plan]:
         >>> km.sort.plan(np.zeros(3))(np.array([3.0, 1.0, 2.0]))
         array([1., 2., 3.])
         """
-        request = SortRequest(name, comparator, descending, stable, bits, algorithm, axis)
+        request = SortRequest(name, comparator, bool(descending), stable, bits, algorithm, axis)
         return _plan(request, (x,), out)
 
     return plan
@@ -431,7 +431,9 @@ def _by_key_planner(
     out: Any = None,
 ) -> Plan:
     """Prepare a sort_by_key for arrays like these; called with the keys, then the values."""
-    request = SortRequest("sort_by_key", comparator, descending, stable, bits, algorithm, axis)
+    request = SortRequest(
+        "sort_by_key", comparator, bool(descending), stable, bits, algorithm, axis
+    )
     return _plan(request, (keys, *several_values(values)), out)
 
 

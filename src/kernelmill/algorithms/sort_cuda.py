@@ -173,9 +173,10 @@ class Call:
         ]
 
     def line(self, given: Argument) -> View:
-        """Return an array of one dimension without gaps, copied where it has some."""
+        """Return an array of one dimension, copied where it has gaps or is written over."""
         view = given.view
-        if view.is_c_contiguous and view.ptr % view.dtype.alignment == 0:
+        over = any(may_overlap(view, o.view) for o in self.work.outputs)
+        if view.is_c_contiguous and view.ptr % view.dtype.alignment == 0 and not over:
             return view
         size = view.dtype.itemsize
         made = replace(new(view, view.nbytes), shape=view.shape, strides=(size,), dtype=view.dtype)

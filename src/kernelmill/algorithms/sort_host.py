@@ -105,6 +105,10 @@ class HostSort:
         """Whether sorted elements are among the results."""
         return self.request.name != "argsort"
 
+    def values_apart(self) -> list[np.ndarray[Any, Any]]:
+        """Return the rows of all values, copied where they are written before they are read."""
+        return [apart(v, self.axis, self.outputs) for v in self.values]
+
     @property
     def merges(self) -> bool:
         """Whether elements are compared by an operator or in the order of one."""
@@ -224,8 +228,10 @@ def _bind_radix(work: HostSort) -> Bound:
     rooms = [room_of(o, axis) for o in work.outputs]
     taken = rooms if request.name != "sort_by_key" or carried else rooms[:1]
     results = [r.array for r in taken]
+    values: list[np.ndarray[Any, Any]] = []
     places: np.ndarray[Any, Any] | None = None
     if work.values and not carried:
+        values = work.values_apart()
         places = np.empty(arrays[0].shape, np.int64)
         results.append(places)
     payload = 0
@@ -247,7 +253,7 @@ def _bind_radix(work: HostSort) -> Bound:
         ),
         result=None,
         flags=low << 1 | high << 9 | request.descending << _DESCENDING,
-        finish=partial(_settled, work, rooms, taken, places),
+        finish=partial(_settled, work, rooms, taken, places, values=values),
     )
 
 
@@ -314,6 +320,8 @@ def _settled(
     taken: Sequence[Room],
     places: np.ndarray[Any, Any] | None,
     result: Any,
+    *,
+    values: Sequence[np.ndarray[Any, Any]],
 ) -> Any:
     """Copy what was computed beside the outputs into them, and take values by their places."""
     for room in taken:
@@ -322,8 +330,8 @@ def _settled(
         rows, length = work.shape
         if rows > 1:
             places = places.reshape(rows, length) + length * np.arange(rows)[:, None]
-        for given, room in zip(work.values, rooms[1:], strict=True):
-            take(apart(given, work.axis, work.outputs), places.reshape(-1), room.array)
+        for value, room in zip(values, rooms[1:], strict=True):
+            take(value, places.reshape(-1), room.array)
             room.settle()
     return result
 
@@ -377,6 +385,7 @@ def _bind_merge(work: HostSort) -> Bound:
     rooms = [room_of(o, axis) for o in work.outputs]
     taken = rooms if request.name != "sort_by_key" else rooms[:1]
     results = [r.array for r in taken]
+    values = work.values_apart()
     places: np.ndarray[Any, Any] | None = None
     if work.values:
         places = np.empty(array.shape, np.int64)
@@ -398,7 +407,7 @@ def _bind_merge(work: HostSort) -> Bound:
         workspace=merge_workspace(work.type, index, size),
         result=None,
         flags=0 if work.wants_keys else _PLACES_ONLY,
-        finish=partial(_settled, work, rooms, taken, places),
+        finish=partial(_settled, work, rooms, taken, places, values=values),
     )
 
 

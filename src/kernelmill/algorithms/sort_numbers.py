@@ -41,6 +41,7 @@ __all__ = [
     "has_vectors",
     "ready_vectors",
     "restore_equal",
+    "restore_parts",
     "sort_numbers",
     "split",
     "split_kernel",
@@ -237,6 +238,16 @@ def restore_equal(x: Numbers, y: Numbers, *, descending: bool) -> None:
     for low, high, nans in spans:
         begin, end = (y.size - high, y.size - low) if descending else (low, high)
         y[begin:end] = x[np.isnan(x)] if nans else x[x == 0]
+
+
+def restore_parts(x: Numbers, y: Numbers) -> None:
+    """Put zeros and nan of an array into their places in its parts, which know one of each."""
+    if y.dtype.kind != "f":
+        return
+    for alike in (np.isnan, np.logical_not):
+        mine = alike(x)
+        if mine.any():
+            y[alike(y)] = x[mine]
 
 
 _ZEROS: Final = {size: np.zeros((), f"f{size}") for size in (4, 8)}

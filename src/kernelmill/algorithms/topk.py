@@ -25,7 +25,7 @@ from kernelmill.algorithms.series import SeriesPlan, run_series
 from kernelmill.algorithms.sort import argsort, sort
 from kernelmill.algorithms.sort_call import axis_of, check_order, element_of, returned
 from kernelmill.algorithms.sort_host import apart, flat_strides, raw, room_of, rows_of
-from kernelmill.algorithms.sort_numbers import PARTITIONED
+from kernelmill.algorithms.sort_numbers import PARTITIONED, restore_parts
 from kernelmill.algorithms.source import assemble
 from kernelmill.algorithms.topk_cuda import Asked, bind_cuda_topk
 from kernelmill.compiler.cpp_types import type_spelling
@@ -103,7 +103,7 @@ def topk(
     (array([1.]), array([2]))
     """
     del sorted
-    return _run(_Request("topk", integer_of(k, "k"), largest, axis), x, out)
+    return _run(_Request("topk", integer_of(k, "k"), bool(largest), axis), x, out)
 
 
 def batched_topk(
@@ -141,7 +141,7 @@ def batched_topk(
     ([[9], [8]], [[1], [2]])
     """
     del sorted
-    return _run(_Request("batched_topk", integer_of(k, "k"), largest, -1), x, out)
+    return _run(_Request("batched_topk", integer_of(k, "k"), bool(largest), -1), x, out)
 
 
 def nth_element(
@@ -197,7 +197,9 @@ def nth_element(
     (output,), result = moved_outputs(out, (element_of(given),), shape, [given])
     place %= shape[0]
     at = shape[0] - 1 - place if descending else place
-    found = np.partition(array_of(given.view), at)
+    array = array_of(given.view)
+    found = np.partition(array, at)
+    restore_parts(array, found)
     np.copyto(array_of(output.view), found[::-1] if descending else found)
     return result
 
@@ -346,7 +348,7 @@ def _planner(
     (array([9.]), array([1]))
     """
     del sorted
-    request = _Request("topk", integer_of(k, "k"), largest, axis)
+    request = _Request("topk", integer_of(k, "k"), bool(largest), axis)
     prepare = partial(_prepare, request)
     return SeriesPlan(prepare((x,), out), prepare, (x,))
 
