@@ -12,6 +12,7 @@ from kernelmill.compiler import ir
 from kernelmill.compiler.cpp import PrintedOperator, print_program
 from kernelmill.compiler.dialects import CUDA
 from kernelmill.compiler.intrinsics import OPERATIONS
+from kernelmill.compiler.ir_verify import verify
 from kernelmill.dtypes import float32, float64
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 def print_all(programs: Iterable[ir.Program]) -> list[PrintedOperator]:
     made = []
     for index, program in enumerate(programs):
-        ir.verify(program)
+        verify(program)
         made.append(print_program(program, CUDA, name=f"Op{index}"))
     return made
 

@@ -19,6 +19,7 @@ from kernelmill.compiler import ir
 from kernelmill.compiler.cpp import PrintedOperator, print_program
 from kernelmill.compiler.dialects import HOST
 from kernelmill.compiler.intrinsics import OPERATIONS, OperationError
+from kernelmill.compiler.ir_verify import verify
 from kernelmill.dtypes import (
     SCALARS,
     DType,
@@ -190,7 +191,7 @@ def build(
 ) -> Library:
     """Verify, print and compile programs into one library."""
     for program in programs:
-        ir.verify(program)
+        verify(program)
     printed = [print_program(p, HOST, name=f"Op{i}") for i, p in enumerate(programs)]
     out = folder / "operators.so"
     log = compile_text(text_of(printed), out, compiler, march, ("-Wall", "-Wextra", *extra))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kernelmill.compiler import ir
 from kernelmill.compiler.intrinsics import OPERATIONS
+from kernelmill.compiler.ir_verify import verify
 from kernelmill.compiler.kernel_builder import KernelBuilder
 from kernelmill.compiler.kernel_ir import Cell
 from kernelmill.dtypes import (
@@ -379,6 +380,6 @@ def cases(draw: Callable[..., Any], elements: int = 12, *, arrays: bool = False)
     given = draw(st.lists(st.sampled_from(ELEMENTS), min_size=1, max_size=3))
     entry = draw(functions("entry", list(given), captures, callees, tables=tables))
     program = ir.Program((*callees, entry), tuple(captures))
-    ir.verify(program)
+    verify(program)
     drawn = tuple(draw(columns(t, elements)) for t in given)
     return Case(program, drawn, tuple(values), tuple(held))

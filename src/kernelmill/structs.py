@@ -1,4 +1,4 @@
-"""Struct classes: what a user declares, constructs and reads; their layout is in `dtypes.py`."""
+"""Struct classes: what a user declares, constructs and reads; their layout is in `dtypes`."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ import strategies
 from kernelmill.compiler import ir
 from kernelmill.compiler.builder import FunctionBuilder
 from kernelmill.compiler.frontend import translate
+from kernelmill.compiler.ir_verify import verify
 from kernelmill.compiler.rewrite import rewrite_function
 from kernelmill.compiler.simplify import drop_unread, remove_branches, simplify
 
@@ -34,7 +35,7 @@ def outcome(program, args, captures):
 @given(case=strategies.cases(elements=3, arrays=True))
 def test_every_value_is_kept(node_limit, case):
     made = simplify(case.program, node_limit=node_limit)
-    ir.verify(made)
+    verify(made)
     assert made.entry.result == case.program.entry.result
     for row in zip(*case.arguments, strict=True):
         before = outcome(case.program, row, case.captures)

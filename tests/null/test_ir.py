@@ -19,12 +19,12 @@ import oracle
 from kernelmill.compiler import ir
 from kernelmill.compiler.builder import (
     FunctionBuilder,
-    ScalarOverflowError,
     convert,
     join,
     weak_type_of,
 )
 from kernelmill.compiler.intrinsics import OPERATIONS, SPELLINGS, OperationError
+from kernelmill.compiler.ir_verify import VerifyError, verify
 from kernelmill.dtypes import (
     SCALARS,
     DType,
@@ -48,7 +48,7 @@ from kernelmill.dtypes import (
     weak_float,
     weak_int,
 )
-from kernelmill.errors import DTypeError, KernelmillError, OperatorError
+from kernelmill.errors import DTypeError, KernelmillError, OperatorError, ScalarOverflowError
 from kernelmill.structs import struct
 
 if TYPE_CHECKING:
@@ -234,22 +234,22 @@ BAD: dict[str, tuple[ir.Function, str]] = {
 
 @pytest.mark.parametrize("name", GOOD)
 def test_verify_accepts(name: str):
-    ir.verify(ir.Program((CALLEE, GOOD[name])))
+    verify(ir.Program((CALLEE, GOOD[name])))
 
 
 @pytest.mark.parametrize("name", BAD)
 def test_verify_refuses(name: str):
     made, message = BAD[name]
-    with pytest.raises(ir.VerifyError) as refused:
-        ir.verify(ir.Program((CALLEE, made)))
+    with pytest.raises(VerifyError) as refused:
+        verify(ir.Program((CALLEE, made)))
     assert str(refused.value) == message
 
 
 def test_verify_refuses_programs():
-    with pytest.raises(ir.VerifyError, match=r"^a program has at least one function$"):
-        ir.verify(ir.Program(()))
-    with pytest.raises(ir.VerifyError, match=r"^two functions are named g$"):
-        ir.verify(ir.Program((CALLEE, CALLEE)))
+    with pytest.raises(VerifyError, match=r"^a program has at least one function$"):
+        verify(ir.Program(()))
+    with pytest.raises(VerifyError, match=r"^two functions are named g$"):
+        verify(ir.Program((CALLEE, CALLEE)))
     assert ir.Program((CALLEE, GOOD["call"])).entry.name == "f"
 
 
@@ -424,7 +424,7 @@ def test_comparisons_with_literals_are_those_of_the_numbers(
         args = (f.param(0), f.const(literal)) if left else (f.const(literal), f.param(0))
         f.return_(f.apply(name, *args))
         program = ir.Program((f.finish(),))
-        ir.verify(program)
+        verify(program)
         wanted = PYTHON[name](*((value, literal) if left else (literal, value)))
         assert bool(oracle.run(program, [value])) == wanted
 
@@ -457,7 +457,7 @@ def test_operands_of_all_types_are_converted_or_refused(name: str):
             continue
         f.return_(f.apply(name, f.param(0), f.param(1)))
         made = f.finish()
-        ir.verify(ir.Program((made,)))
+        verify(ir.Program((made,)))
         (returned,) = made.body
         assert isinstance(returned, ir.Return)
         node = returned.value
@@ -542,7 +542,7 @@ def test_values_that_meet_have_the_promoted_type(types: list[Type]):
     f.return_(f.param(len(types) - 1))
     made = f.finish()
     assert made.result == wanted
-    ir.verify(ir.Program((made,)))
+    verify(ir.Program((made,)))
 
 
 def test_locals_get_free_names_and_unused_ones_go():

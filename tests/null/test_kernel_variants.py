@@ -16,6 +16,7 @@ from kernelmill.compiler.frontend.kernel_program import (
     ScalarArgument,
     translate_kernel,
 )
+from kernelmill.compiler.ir_verify import VerifyError
 from kernelmill.compiler.kernel_ir import Array, Below, Effect, Load, Place, Special, Store
 from kernelmill.compiler.kernel_verify import verify_kernel
 from kernelmill.compiler.narrow import Exact
@@ -455,7 +456,7 @@ def test_verify_kernel_refuses(rule, change):
     def broken(statement):
         return dataclasses.replace(statement, place=change(statement.place))
 
-    with pytest.raises(ir.VerifyError, match=rule.replace("(", "\\(")):
+    with pytest.raises(VerifyError, match=rule.replace("(", "\\(")):
         program = changed(kernel, broken)
         if "uint8" in rule:
             entry = program.program.entry
@@ -472,7 +473,7 @@ def test_verify_kernel_refuses(rule, change):
 def test_verify_kernel_knows_what_may_be_written():
     kernel = some_kernel()
     arrays = tuple(dataclasses.replace(a, readonly=True) for a in kernel.arrays)
-    with pytest.raises(ir.VerifyError, match="y is written"):
+    with pytest.raises(VerifyError, match="y is written"):
         verify_kernel(dataclasses.replace(kernel, arrays=arrays))
 
 
@@ -484,6 +485,6 @@ def test_a_result_must_be_declared():
             return statement
         return dataclasses.replace(statement, name="undeclared")
 
-    with pytest.raises(ir.VerifyError, match="result in undeclared"):
+    with pytest.raises(VerifyError, match="result in undeclared"):
         verify_kernel(changed(kernel, broken))
     assert isinstance(Place("x", (), (), float32), Place)

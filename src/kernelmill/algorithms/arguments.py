@@ -15,7 +15,7 @@ from kernelmill import events
 from kernelmill.algorithms.layout import Operand, memory_order
 from kernelmill.algorithms.source import access
 from kernelmill.compiler import ir
-from kernelmill.compiler.builder import integer_text, weak_type_of
+from kernelmill.compiler.literals import integer_text, weak_type_of
 from kernelmill.compiler.op import specialize
 from kernelmill.dtypes import DType, StructType, Type, WeakType, int64, uint64, weak_int
 from kernelmill.errors import (

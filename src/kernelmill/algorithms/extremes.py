@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import numpy as np
 
 from kernelmill import events
+from kernelmill.algorithms import element_nodes as nodes
 from kernelmill.algorithms import layout as layouts
-from kernelmill.algorithms import weave as nodes
 from kernelmill.algorithms.arguments import (
     Argument,
     arguments_of,
@@ -33,6 +33,7 @@ from kernelmill.algorithms.moves import moved
 from kernelmill.algorithms.plan import Bound, Plan, Scope, build, execute, key_of, lately, remember
 from kernelmill.algorithms.reductions import Options, bind_reduction, request_of
 from kernelmill.algorithms.source import assemble
+from kernelmill.algorithms.weave import Roots, weave
 from kernelmill.compiler.cpp_types import type_spelling
 from kernelmill.compiler.op import Op, op
 from kernelmill.dtypes import (
@@ -242,8 +243,8 @@ def _as_pairs(asked: _Asked, given: list[Argument], out: Any, length: int) -> Bo
     items = (nodes.Leaf(0, types[0]), nodes.Stored(nodes.Leaf(1, int64), place))
     pair = struct_of(TupleType((types[0], place)))
     params = [("value", types[0]), ("place", int64)]
-    mapped = nodes.weave("pair", nodes.Pack(items, pair), params, (), ())
-    return _reduced(asked, given, mapped, nodes.Roots((), ()), out)
+    mapped = weave("pair", nodes.Pack(items, pair), params, (), ())
+    return _reduced(asked, given, mapped, Roots((), ()), out)
 
 
 def _reduced(asked: _Asked, given: list[Argument], mapped: Any, roots: Any, out: Any) -> Bound:

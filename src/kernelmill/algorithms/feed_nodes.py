@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from kernelmill.algorithms import iterators
-from kernelmill.algorithms import weave as nodes
+from kernelmill.algorithms import element_nodes as nodes
+from kernelmill.algorithms import sequences
 from kernelmill.algorithms.arguments import Argument, argument
 from kernelmill.algorithms.layout import Operand
+from kernelmill.algorithms.weave import Roots, slot_type
 from kernelmill.compiler.op import specialize
 from kernelmill.dtypes import (
     DType,
@@ -131,7 +132,7 @@ class Ground:
     def of(cls, given: Iterable[tuple[str, Any]], length: int) -> Ground:
         """Return the ground of named parts, arrays or descriptions, for so many elements."""
         found: dict[int, Argument] = {}
-        arrays = [(n, a) for n, part in given for a in iterators.arrays_of(part)]
+        arrays = [(n, a) for n, part in given for a in sequences.arrays_of(part)]
         on_cuda = any(is_on_cuda(a) for _, a in arrays)
         for name, array in arrays:
             found.setdefault(id(array), argument(array, name, on_cuda=on_cuda))
@@ -194,7 +195,7 @@ class Strand:
 
     def number(self, value: Any, type_: DType = int64) -> nodes.Number:
         """Add a number of the call; integers wrap."""
-        kept = nodes.slot_type(type_)
+        kept = slot_type(type_)
         if not isinstance(value, StepOf):
             if kept.is_integer and not isinstance(value, np.generic):
                 value = (int(value) - kept.min & (1 << kept.bits) - 1) + kept.min
@@ -224,13 +225,13 @@ class Strand:
         """Name and type of each operand, as parameters of an element."""
         return tuple((f"x{i}", a.type) for i, a in enumerate(self.operands))
 
-    def roots(self, operands: Sequence[Argument]) -> nodes.Roots:
+    def roots(self, operands: Sequence[Argument]) -> Roots:
         """Return where the captured scalars of a call are found, with its operands as they are."""
         numbers = tuple(
             np.int64(operands[n.at].view.strides[0]) if isinstance(n, StepOf) else n
             for n in self.numbers
         )
-        return nodes.Roots(tuple(self.functions), numbers)
+        return Roots(tuple(self.functions), numbers)
 
     # ------------------------------------------------------------------ positions
 
@@ -250,7 +251,7 @@ class Strand:
 
     def read(self, part: Any, spot: Spot = _EACH) -> tuple[nodes.Node, Type]:
         """Return an element of an array or an iterator, and its type."""
-        if not iterators.is_iterator(part):
+        if not sequences.is_iterator(part):
             return self._array(part, spot)
         reader = _READERS.get(type(part))
         if reader is None:
@@ -274,7 +275,7 @@ class Strand:
         step = self.number(StepOf(address.at))
         return nodes.Element(how, address, step, self.index(spot), view.dtype), view.dtype
 
-    def of_counting(self, part: iterators.Counting, spot: Spot) -> tuple[nodes.Node, Type]:
+    def of_counting(self, part: sequences.Counting, spot: Spot) -> tuple[nodes.Node, Type]:
         """Return an element of a count, and its type."""
         dtype = part.dtype
         if dtype.is_integer and isinstance(spot, Position):
@@ -286,7 +287,7 @@ class Strand:
         step = None if part.step == 1 else self.number(part.step, dtype)
         return nodes.Count(start, step, self.index(spot), dtype), dtype
 
-    def of_constant(self, part: iterators.Constant, spot: Spot) -> tuple[nodes.Node, Type]:
+    def of_constant(self, part: sequences.Constant, spot: Spot) -> tuple[nodes.Node, Type]:
         """Return the value, and its type."""
         del spot
         first = len(self.numbers)
@@ -294,7 +295,7 @@ class Strand:
             self.number(value, type_)
         return nodes.Value(first, part.dtype), part.dtype
 
-    def of_transform(self, part: iterators.Transform, spot: Spot) -> tuple[nodes.Node, Type]:
+    def of_transform(self, part: sequences.Transform, spot: Spot) -> tuple[nodes.Node, Type]:
         """Return what the operator gives, and its type."""
         made, type_ = self.apply(part.op, [self.read(p, spot) for p in part.parts])
         if isinstance(type_, TupleType):
@@ -303,17 +304,17 @@ class Strand:
         stored = storage(type_)
         return replace(made, type=stored), stored
 
-    def of_zip(self, part: iterators.Zip, spot: Spot) -> tuple[nodes.Node, Type]:
+    def of_zip(self, part: sequences.Zip, spot: Spot) -> tuple[nodes.Node, Type]:
         """Return the elements together, and its type."""
         items = [self.read(p, spot) for p in part.parts]
         struct = struct_of(TupleType(tuple(t for _, t in items)))
         return nodes.Pack(tuple(n for n, _ in items), struct), struct
 
-    def of_permutation(self, part: iterators.Permutation, spot: Spot) -> tuple[nodes.Node, Type]:
+    def of_permutation(self, part: sequences.Permutation, spot: Spot) -> tuple[nodes.Node, Type]:
         """Return the element at an index, and its type."""
         values, indices = part.parts
         at = self._places(indices, spot)
-        count = iterators.length_of(values)
+        count = sequences.length_of(values)
         if count is not None:
             at = nodes.Clip(at, self.number(count - 1))
         if count == 0 and self.ground.length:
@@ -328,16 +329,16 @@ class Strand:
             at = nodes.Clip(at, self.number((1 << 63) - 1, uint64))
         return at if type_ == int64 else nodes.Stored(at, int64)
 
-    def of_walk(self, part: iterators.Walk, spot: Spot) -> tuple[nodes.Node, Type]:
+    def of_walk(self, part: sequences.Walk, spot: Spot) -> tuple[nodes.Node, Type]:
         """Return the element at a step of a walk, and its type."""
         return self.read(part.parts[0], self.stepped(part, spot))
 
-    def stepped(self, part: iterators.Walk, spot: Spot) -> Spot:
+    def stepped(self, part: sequences.Walk, spot: Spot) -> Spot:
         """Return the position in a part of a walk over it."""
         walk = Position(part.first, part.step)
         return walk.of(spot) if isinstance(spot, Position) else self._walked(walk, spot)
 
-    def of_shuffle(self, part: iterators.Shuffle, spot: Spot) -> tuple[nodes.Node, Type]:
+    def of_shuffle(self, part: sequences.Shuffle, spot: Spot) -> tuple[nodes.Node, Type]:
         """Return a number of the order, and its type."""
         bits = max(2, (part.count - 1).bit_length())
         numbers = (
@@ -345,7 +346,7 @@ class Strand:
         )  # fmt: skip
         return nodes.Shuffled(self.index(spot), numbers), int64
 
-    def of_cached(self, part: iterators.CacheModified, spot: Spot) -> tuple[nodes.Node, Type]:
+    def of_cached(self, part: sequences.CacheModified, spot: Spot) -> tuple[nodes.Node, Type]:
         """Return an element that is read past a cache, and its type."""
         if self.ground.target == "host":
             return self._array(part.parts[0], spot)
@@ -357,22 +358,22 @@ class Strand:
 
     def write(self, part: Any, value: nodes.Node, type_: Type, spot: Spot = _EACH) -> None:
         """Add what of a value goes where, from an output or a description of one."""
-        if not iterators.is_iterator(part):
+        if not sequences.is_iterator(part):
             self._store(part, value, type_, spot)
             return
         match part:
-            case iterators.Discard():
+            case sequences.Discard():
                 return
-            case iterators.Zip(parts=parts):
+            case sequences.Zip(parts=parts):
                 items = _items(type_, len(parts))
                 for at, (inner, item) in enumerate(zip(parts, items, strict=True)):
                     self.write(inner, nodes.Part(value, at), item, spot)
-            case iterators.TransformOutput(parts=(inner,), op=op):
+            case sequences.TransformOutput(parts=(inner,), op=op):
                 made, result = self.apply(op, [(value, type_)])
                 self.write(inner, made, result, spot)
-            case iterators.Walk(parts=(inner,)):
+            case sequences.Walk(parts=(inner,)):
                 self.write(inner, value, type_, self.stepped(part, spot))
-            case iterators.Permutation(parts=(inner, indices)):
+            case sequences.Permutation(parts=(inner, indices)):
                 self.write(inner, value, type_, self._places(indices, spot))
             case _:
                 raise ArgumentError(
@@ -468,12 +469,12 @@ def _scalars(value: Any, type_: DType | StructType) -> Iterable[tuple[Any, DType
 
 _Reader: TypeAlias = "Callable[[Strand, Any, Spot], tuple[nodes.Node, Type]]"
 _READERS: Final[dict[type, _Reader]] = {
-    iterators.Counting: Strand.of_counting,
-    iterators.Constant: Strand.of_constant,
-    iterators.Transform: Strand.of_transform,
-    iterators.Zip: Strand.of_zip,
-    iterators.Permutation: Strand.of_permutation,
-    iterators.Walk: Strand.of_walk,
-    iterators.Shuffle: Strand.of_shuffle,
-    iterators.CacheModified: Strand.of_cached,
+    sequences.Counting: Strand.of_counting,
+    sequences.Constant: Strand.of_constant,
+    sequences.Transform: Strand.of_transform,
+    sequences.Zip: Strand.of_zip,
+    sequences.Permutation: Strand.of_permutation,
+    sequences.Walk: Strand.of_walk,
+    sequences.Shuffle: Strand.of_shuffle,
+    sequences.CacheModified: Strand.of_cached,
 }

@@ -39,8 +39,8 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
-from kernelmill.algorithms import iterators
-from kernelmill.algorithms import weave as nodes
+from kernelmill.algorithms import element_nodes as nodes
+from kernelmill.algorithms import sequences
 from kernelmill.algorithms.arguments import (
     Argument,
     argument,
@@ -49,6 +49,7 @@ from kernelmill.algorithms.arguments import (
     outputs_of,
     rules_of,
 )
+from kernelmill.algorithms.feed_moves import moved_feeds, zipped
 from kernelmill.algorithms.feed_nodes import Ground, Leaf, Strand, ended
 from kernelmill.algorithms.feed_text import (
     FeedText,
@@ -57,7 +58,7 @@ from kernelmill.algorithms.feed_text import (
     print_writing,
     way_of,
 )
-from kernelmill.algorithms.moves import Moved, moved
+from kernelmill.algorithms.weave import weave
 from kernelmill.dtypes import DType, StructType, promotion, storage
 from kernelmill.errors import ArgumentError, ShapeError
 from kernelmill.runtime.devices import current_backend
@@ -255,59 +256,10 @@ def feeds_functions(*feeds: Feed) -> tuple[object, ...]:
 # ----------------------------------------------------------------------------- reading
 
 
-def moved_feeds(inputs: tuple[Any, ...], out: Any, name: str, *, partly: bool = False) -> Moved:
-    """Do what `moves.moved` does for arrays and for those inside iterators.
-
-    Parameters
-    ----------
-    inputs, out
-        As the user gave them.
-    name
-        What error texts call the inputs.
-    partly
-        Whether some elements of the outputs may stay as they are; with iterators they always may.
-    """
-    given = [a for part in inputs for a in iterators.arrays_of(_one(part))]
-    outs = out if type(out) is tuple else () if out is None else (out,)
-    if not any(map(iterators.is_iterator, (*map(_one, inputs), *outs))):
-        return moved(inputs, out, name, partly=partly)
-    targets = tuple(a for part in outs for a in iterators.arrays_of(part))
-    call = moved(tuple(given), targets or None, name, partly=True)
-    sent, rooms = iter(call.inputs), iter(call.out or ())
-    made = tuple(iterators.with_arrays(_one(part), sent) for part in inputs)
-    kept = tuple(iterators.with_arrays(part, rooms) for part in outs)
-    if not call.returns:
-        return Moved(made, out)
-    back = kept if type(out) is tuple else kept[0] if kept else None
-    if out is None:
-        return Moved(made, None, returns=True)
-    return _Scattered(made, back, returns=True, targets=targets, rooms=call.out, user=out)
-
-
-@dataclass(frozen=True, slots=True)
-class _Scattered(Moved):
-    """Arguments whose results go back through the arrays inside iterators."""
-
-    rooms: tuple[Any, ...] = ()
-    user: Any = None
-
-    def back(self, result: Any) -> Any:
-        """Copy what was written to the arrays of the host; the user gets what was given."""
-        del result
-        if self.rooms:  # nothing is written where all is discarded
-            Moved(self.inputs, self.rooms, returns=True, targets=self.targets).back(self.rooms)
-        return self.user
-
-
-def _one(part: Any) -> Any:
-    """Return a tuple as a zip; whatever else as it is."""
-    return iterators.zip(*part) if type(part) is tuple else part
-
-
 def named_parts(name: str, parts: tuple[Any, ...]) -> list[tuple[str, Any]]:
     """Return parts with what error texts call them; tuples among them are zips."""
     several = len(parts) > 1
-    return [(f"{name}[{i}]" if several else name, _one(part)) for i, part in enumerate(parts)]
+    return [(f"{name}[{i}]" if several else name, zipped(part)) for i, part in enumerate(parts)]
 
 
 def read_feeds(inputs: tuple[Any, ...], names: tuple[str, ...], family: str) -> Feeds:
@@ -329,7 +281,7 @@ def read_feeds(inputs: tuple[Any, ...], names: tuple[str, ...], family: str) -> 
     DeviceError, NotImplementedHere
         They are on several devices, or the family has no form there.
     """
-    parts = tuple(map(_one, inputs))
+    parts = tuple(map(zipped, inputs))
     named = list(zip(names, parts, strict=True))
     ground = Ground.of(named, 0)
     for name, part in named:
@@ -364,7 +316,7 @@ class Seen:
 
 def seen(name: str, part: Any) -> Seen:
     """Return what an array or an iterator is, wherever it may be read later."""
-    if not iterators.is_iterator(part):
+    if not sequences.is_iterator(part):
         given = argument(part, name, on_cuda=is_on_cuda(part))
         return Seen(given.view.dtype, given.view.shape, (given,))
     ground = Ground.of([(name, part)], 0)
@@ -378,7 +330,7 @@ def seen(name: str, part: Any) -> Seen:
 
 
 def _check_rank(name: str, part: Any, ground: Ground) -> None:
-    for array in iterators.arrays_of(part):
+    for array in sequences.arrays_of(part):
         view = ground.arguments[id(array)].view
         if len(view.shape) != 1:
             raise ShapeError(
@@ -388,9 +340,9 @@ def _check_rank(name: str, part: Any, ground: Ground) -> None:
 
 
 def _length(part: Any, ground: Ground) -> int | None:
-    if not iterators.is_iterator(part):
+    if not sequences.is_iterator(part):
         return ground.arguments[id(part)].view.shape[0]
-    return iterators.length_of(part)
+    return sequences.length_of(part)
 
 
 def _reading(name: str, part: Any, length: int | None, strand: Strand) -> Feed:
@@ -402,7 +354,7 @@ def _reading(name: str, part: Any, length: int | None, strand: Strand) -> Feed:
         (given,) = strand.operands
         if way_of(given, target) == "contiguous":
             return Feed("in", name, stored, length, (given,), target)
-    operator = nodes.weave(
+    operator = weave(
         _named(part), nodes.Stored(node, stored), strand.params(), strand.operators, strand.types
     )
     operands = tuple(strand.operands)
@@ -412,7 +364,7 @@ def _reading(name: str, part: Any, length: int | None, strand: Strand) -> Feed:
 
 def _named(part: Any) -> str:
     """Return what generated text calls an element of a part."""
-    return type(part).__name__.lower() if iterators.is_iterator(part) else "element"
+    return type(part).__name__.lower() if sequences.is_iterator(part) else "element"
 
 
 # ----------------------------------------------------------------------------- writing
@@ -460,7 +412,7 @@ def write_feeds(
             ),
             result,
         )
-    parts = tuple(map(_one, out)) if len(types) > 1 and type(out) is tuple else (_one(out),)
+    parts = tuple(map(zipped, out)) if len(types) > 1 and type(out) is tuple else (zipped(out),)
     if len(parts) != len(types):
         raise ArgumentError(f"`out` has {len(parts)} arrays for {len(types)} results")
     named = named_parts(name, parts)
@@ -479,14 +431,14 @@ def write_feeds(
 
 def out_ground(named: Sequence[tuple[str, Any]], given: Sequence[Argument], length: int) -> Ground:
     """Return the ground of outputs: arrays that are written, and indices that are read."""
-    arrays = [a for _, part in named for a in iterators.arrays_of(part)]
+    arrays = [a for _, part in named for a in sequences.arrays_of(part)]
     target = "cuda" if given[0].view.place is not None else current_backend().target
     ground = Ground({}, target, length)
     if arrays:
         read = _read_only(named)
         written = [a for a in arrays if id(a) not in read]
         made = given_outputs(tuple(written), given)
-        names = {id(a): name for name, part in named for a in iterators.arrays_of(part)}
+        names = {id(a): name for name, part in named for a in sequences.arrays_of(part)}
         ground.arguments = {
             id(a): replace(o, name=names[id(a)]) for a, o in zip(written, made, strict=True)
         }
@@ -500,10 +452,10 @@ def _read_only(named: Sequence[tuple[str, Any]]) -> dict[int, Any]:
     found: dict[int, Any] = {}
 
     def walk(part: Any) -> None:
-        if isinstance(part, iterators.Permutation):
-            found.update({id(a): a for a in iterators.arrays_of(part.parts[1])})
+        if isinstance(part, sequences.Permutation):
+            found.update({id(a): a for a in sequences.arrays_of(part.parts[1])})
             walk(part.parts[0])
-        elif iterators.is_iterator(part):
+        elif sequences.is_iterator(part):
             for inner in part.parts:
                 walk(inner)
 
@@ -532,7 +484,7 @@ def _writing(name: str, part: Any, type_: DType | StructType, length: int, stran
             return Feed("out", name, type_, length, written, target, written=1)
     items = tuple(n for n, _ in strand.outputs)
     node = items[0] if len(items) == 1 else nodes.Pack(items, None)
-    operator = nodes.weave(
+    operator = weave(
         _named(part), node, strand.params(), strand.operators, strand.types, value=type_
     )
     operands = apart(strand.operands, written, elementwise=False)

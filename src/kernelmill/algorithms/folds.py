@@ -11,15 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 import numpy as np
 
 from kernelmill.algorithms.weave import as_stored
-from kernelmill.compiler.builder import (
-    FunctionBuilder,
-    convert,
-    integer_text,
-    tuple_item,
-    weak_type_of,
-)
+from kernelmill.compiler.builder import FunctionBuilder, convert, tuple_item
 from kernelmill.compiler.captured import pack_format
 from kernelmill.compiler.ir import Program
+from kernelmill.compiler.literals import integer_text, weak_type_of
 from kernelmill.compiler.op import Op, Specialized, specialize
 from kernelmill.dtypes import (
     DType,

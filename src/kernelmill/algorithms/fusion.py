@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kernelmill.algorithms import element_nodes as nodes
 from kernelmill.algorithms import iterators
 from kernelmill.algorithms import layout as layouts
-from kernelmill.algorithms import weave as nodes
 from kernelmill.algorithms.arguments import Argument, outputs_of, rules_of
 from kernelmill.algorithms.feed_nodes import Ground, Leaf, Strand
 from kernelmill.algorithms.feeds import apart, moved_feeds, named_parts, out_ground
+from kernelmill.algorithms.weave import weave
 from kernelmill.compiler.op import Op, as_op
 from kernelmill.dtypes import (
     DType,
@@ -138,7 +139,7 @@ def fuse_inputs(
                 node = wrap(strand, node, storage(type_))
         called = transform.name if transform else "element"
         given = _operands(strand)
-        operator = nodes.weave(called, node, strand.params(), strand.operators, strand.types)
+        operator = weave(called, node, strand.params(), strand.operators, strand.types)
     return Fused(call, operator, strand.roots(given), given, [], None, (length,), rules)
 
 
@@ -327,7 +328,7 @@ def _write(
 def _woven(name: str, strand: Strand) -> Specialized:
     items = tuple(n for n, _ in strand.outputs)
     node = items[0] if len(items) == 1 else nodes.Pack(items, None)
-    return nodes.weave(name, node, strand.params(), strand.operators, strand.types)
+    return weave(name, node, strand.params(), strand.operators, strand.types)
 
 
 def stored_type(output: Argument) -> Type:

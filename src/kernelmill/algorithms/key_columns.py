@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from kernelmill.algorithms.arguments import Argument, argument, backend_of, rules_of
+from kernelmill.algorithms.arguments import Argument, backend_of, rules_of
 from kernelmill.algorithms.feed_nodes import Ground
 from kernelmill.algorithms.feeds import Feed, moved_feeds, read_feeds
 from kernelmill.algorithms.iterators import is_iterator
+from kernelmill.algorithms.lines import lines_of
 from kernelmill.algorithms.moves import Moved, moved
-from kernelmill.errors import ArgumentError, DeviceError, ShapeError
-from kernelmill.runtime.memory import is_on_cuda
+from kernelmill.errors import ArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,7 +81,7 @@ def moved_columns(name: str, inputs: tuple[Any, ...], out: Any) -> tuple[Moved, 
         call = moved_feeds(inputs, out, "keys")
         return call, _fed(name, call.inputs)
     call = moved(inputs, out, "keys")
-    keys, values = _arguments(name, call.inputs)
+    keys, values = lines_of(call.inputs, ("keys", "values"), name)
     first, second = (Column(a.view.dtype, (a,)) for a in (keys, values))
     backend = backend_of((keys, values), "scan")
     rules = rules_of((values,))
@@ -100,33 +100,6 @@ def _fed(name: str, inputs: tuple[Any, ...]) -> Taken:
     given = feeds.arguments or [Ground.of((), length).index()]  # it says where the call runs
     keys, values = map(Column.of, feeds.read)
     return Taken(keys, values, length, given, feeds.backend, feeds.rules)
-
-
-def _arguments(name: str, inputs: tuple[Any, ...]) -> tuple[Argument, Argument]:
-    """Return keys and values: arrays of one dimension and one length, on one device."""
-    on_cuda = any(map(is_on_cuda, inputs))
-    keys, values = (
-        argument(x, n, on_cuda=on_cuda) for x, n in zip(inputs, ("keys", "values"), strict=True)
-    )
-    for given in (keys, values):
-        if given.scalar is not None or len(given.view.shape) != 1:
-            shape = "a scalar" if given.scalar is not None else f"of shape {given.view.shape}"
-            raise ShapeError(
-                f"`{given.name}` is {shape}; {name} takes arrays of one dimension",
-                hint="pass `x.reshape(-1)`",
-            )
-    if keys.view.shape != values.view.shape:
-        raise ShapeError(
-            f"`values` has {values.view.shape[0]} elements, `keys` has {keys.view.shape[0]}",
-            hint="each value has one key",
-        )
-    if keys.view.place != values.view.place:
-        raise DeviceError(
-            f"argument 'values' is on {values.view.place or 'the host'}, 'keys' on "
-            f"{keys.view.place or 'the host'}; a call runs on one device",
-            hint="copy them to one device first",
-        )
-    return keys, values
 
 
 def access_of(given: Argument, backend: Backend) -> Access:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from kernelmill import events
+from kernelmill.algorithms import element_nodes as nodes
 from kernelmill.algorithms import iterators
-from kernelmill.algorithms import weave as nodes
 from kernelmill.algorithms.arguments import backend_of, outputs_of, rules_of
 from kernelmill.algorithms.costs import Cost, count_flops
 from kernelmill.algorithms.feed_nodes import Ground, Position, Strand
@@ -23,6 +23,7 @@ from kernelmill.algorithms.plan import Bound, Plan, Scope, build, execute, key_o
 from kernelmill.algorithms.series import SeriesPlan, bound_steps
 from kernelmill.algorithms.source import neighbours_source
 from kernelmill.algorithms.transform import bind_operands, plan_as, transform
+from kernelmill.algorithms.weave import weave
 from kernelmill.compiler.op import Op, as_op, root_of, specialize
 from kernelmill.dtypes import (
     DType,
@@ -361,7 +362,7 @@ def _launch(operator: Op, strand: Strand, length: int) -> Bound:
     outputs = [a for _, a in strand.outputs]
     items = tuple(n for n, _ in strand.outputs)
     node = items[0] if len(items) == 1 else nodes.Pack(items, None)
-    woven = nodes.weave(operator.name, node, strand.params(), strand.operators, strand.types)
+    woven = weave(operator.name, node, strand.params(), strand.operators, strand.types)
     given = list(apart(operands, outputs, elementwise=True))
     backend_of(given, "transform")
     bound = bind_operands(operator, woven, given, outputs, (length,))

@@ -31,14 +31,12 @@ from kernelmill.algorithms.key_columns import Column, Taken, access_of, moved_co
 from kernelmill.algorithms.plan import Bound, Plan, Scope, aligned, build
 from kernelmill.algorithms.policy import scan_tree
 from kernelmill.algorithms.scans import (
-    Seed,
     finish_of,
     fold_of,
-    init_of,
-    seed_of,
     stored_of,
     tiles_grid,
 )
+from kernelmill.algorithms.seeds import Seed, init_of, seed_of
 from kernelmill.algorithms.select_results import Buffers, Results
 from kernelmill.algorithms.select_source import equality, truth_of
 from kernelmill.algorithms.source import storing
@@ -52,7 +50,6 @@ from kernelmill.algorithms.source_scan import (
 from kernelmill.compiler.op import Op, as_op, specialize
 from kernelmill.dtypes import DType, StructType, can_store, int64, promotion
 from kernelmill.errors import ArgumentError, DTypeError, ShapeError
-from kernelmill.runtime.memory import may_overlap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -368,7 +365,9 @@ def _buffers(request: KeyRequest, fold: Fold, taken: Taken, out: Any) -> Buffers
         o if s is None or isinstance(o, Leaf) else placeholder(o.name, o.view.shape[0], given)
         for o, s in zip(outputs, sinks, strict=True)
     ]
-    return _apart(Buffers(tuple(rooms), out, tuple(sinks)))
+    buffers = Buffers(tuple(rooms), out, tuple(sinks))
+    buffers.check_apart()
+    return buffers
 
 
 def _output(name: str, part: Any, length: int, given: Sequence[Argument]) -> Argument:
@@ -403,17 +402,7 @@ def _check_buffers(outputs: Sequence[Argument], keys: Column, fold: Fold, length
             hint="only keys and totals go through iterators",
         )
     _check_count(count, length)
-    _apart(Buffers(tuple(o for o in outputs if not isinstance(o, Leaf)), ()))
-
-
-def _apart(buffers: Buffers) -> Buffers:
-    """Return the buffers if none overlaps another one."""
-    written = buffers.written
-    for i, output in enumerate(written):
-        for other in written[:i]:
-            if may_overlap(other.view, output.view):
-                raise ArgumentError(f"`{other.name}` and `{output.name}` overlap")
-    return buffers
+    Buffers(tuple(o for o in outputs if not isinstance(o, Leaf)), ()).check_apart()
 
 
 def _check_count(count: Argument, length: int) -> None:

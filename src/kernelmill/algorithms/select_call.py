@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 from kernelmill import events
 from kernelmill.algorithms.arguments import (
     Argument,
-    argument,
     backend_of,
     rules_of,
 )
@@ -27,6 +26,7 @@ from kernelmill.algorithms.feeds import (
     read_feeds,
 )
 from kernelmill.algorithms.iterators import is_iterator
+from kernelmill.algorithms.lines import lines_of
 from kernelmill.algorithms.moves import moved
 from kernelmill.algorithms.plan import (
     Bound,
@@ -55,8 +55,7 @@ from kernelmill.algorithms.select_source import (
 )
 from kernelmill.compiler.op import root_of, specialize
 from kernelmill.dtypes import DType, StructType, promotion
-from kernelmill.errors import ArgumentError, DeviceError, ShapeError
-from kernelmill.runtime.memory import is_on_cuda
+from kernelmill.errors import ArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -295,32 +294,9 @@ def _fed(request: Request, inputs: tuple[Any, ...]) -> _Taken:
 
 def _given(request: Request, inputs: tuple[Any, ...]) -> _Taken:
     """Return what is read from arrays: of one dimension and one length, on one device."""
-    on_cuda = any(map(is_on_cuda, inputs))
-    given = [
-        argument(x, name, on_cuda=on_cuda) for x, name in zip(inputs, request.names, strict=True)
-    ]
-    first = given[0]
-    for other in given:
-        if other.scalar is not None or len(other.view.shape) != 1:
-            shape = "a scalar" if other.scalar is not None else f"of shape {other.view.shape}"
-            raise ShapeError(
-                f"`{other.name}` is {shape}; {request.family} takes arrays of one dimension",
-                hint="pass `x.ravel()`, which keeps the order of the elements",
-            )
-        if other.view.shape != first.view.shape:
-            raise ShapeError(
-                f"`{other.name}` has {other.view.shape[0]} elements, `{first.name}` has "
-                f"{first.view.shape[0]}",
-                hint="arrays that are taken together have one length",
-            )
-        if other.view.place != first.view.place:
-            raise DeviceError(
-                f"argument {other.name!r} is on {other.view.place or 'the host'}, {first.name!r} "
-                f"on {first.view.place or 'the host'}; a call runs on one device",
-                hint="copy them to one device first",
-            )
+    given = lines_of(inputs, request.names, request.family)
     sources = tuple(_Source(a.name, a.view.dtype, (a,)) for a in given)
-    return _Taken(sources, first.view.shape[0], backend_of(given, "select"), rules_of(given))
+    return _Taken(sources, given[0].view.shape[0], backend_of(given, "select"), rules_of(given))
 
 
 # ----------------------------------------------------------------------------- the kernel

@@ -17,7 +17,6 @@ from kernelmill.algorithms.select_results import Buffers
 from kernelmill.algorithms.select_source import Sinks
 from kernelmill.dtypes import DType, int64
 from kernelmill.errors import ArgumentError, DTypeError, ShapeError
-from kernelmill.runtime.memory import may_overlap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,11 +71,7 @@ def buffers_of(request: Request, taken: Taken, out: Any, room: int | None = None
             )
     _check_counts(request, outputs, length)
     buffers = _handed(request, taken, tuple(outputs), out)
-    written = buffers.written
-    for i, output in enumerate(written):
-        for other in written[:i]:
-            if may_overlap(other.view, output.view):
-                raise ArgumentError(f"`{other.name}` and `{output.name}` overlap")
+    buffers.check_apart()
     return buffers
 
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 
 from kernelmill.algorithms.transform import transform
-from kernelmill.errors import ShapeError
+from kernelmill.errors import ArgumentError, ShapeError
 from kernelmill.runtime.devices import Device
-from kernelmill.runtime.memory import empty_like_library, empty_numpy
+from kernelmill.runtime.memory import empty_like_library, empty_numpy, may_overlap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,6 +64,14 @@ class Buffers:
             else:
                 made += sink.arguments[len(sink.arguments) - sink.written :]
         return tuple(made)
+
+    def check_apart(self) -> None:
+        """Raise ArgumentError where memory is written twice."""
+        written = self.written
+        for i, output in enumerate(written):
+            for other in written[:i]:
+                if may_overlap(other.view, output.view):
+                    raise ArgumentError(f"`{other.name}` and `{output.name}` overlap")
 
     def rooms(self, parts: int, carried: int, *, lengths: bool) -> tuple[int, ...]:
         """Return for each array how many elements fit in its part: the least of its arrays."""

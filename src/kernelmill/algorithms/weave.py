@@ -1,19 +1,34 @@
-"""Elements of iterators as programs: nodes that say how one is computed, and the IR they become.
-
-Which nodes an iterator is made of, and where numbers and addresses come from, is in `feeds.py`. A
-node compares by what it is made of, so that an element of the same structure is woven once.
-"""
+"""`weave`: the program that nodes of an element become; the nodes are in `element_nodes.py`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
+from kernelmill.algorithms.element_nodes import (
+    Apply,
+    Choose,
+    Clip,
+    Count,
+    Element,
+    Index,
+    Input,
+    Leaf,
+    Node,
+    Number,
+    Pack,
+    Part,
+    Place,
+    Shuffled,
+    Stored,
+    Value,
+)
 from kernelmill.compiler import ir
 from kernelmill.compiler.builder import FunctionBuilder, convert, tuple_item
 from kernelmill.compiler.captured import pointers, reader
 from kernelmill.compiler.frontend.scope import Baked, CapturedScalar
 from kernelmill.compiler.frontend.translation import Translation
+from kernelmill.compiler.ir_verify import verify
 from kernelmill.compiler.op import Op, Specialized
 from kernelmill.compiler.raw import Raw
 from kernelmill.compiler.rewrite import rewrite_function
@@ -34,176 +49,12 @@ if TYPE_CHECKING:
 
     from kernelmill.dtypes import Type
 
-__all__ = [
-    "NOWHERE",
-    "Apply",
-    "Choose",
-    "Clip",
-    "Count",
-    "Element",
-    "Index",
-    "Input",
-    "Leaf",
-    "Node",
-    "Number",
-    "Pack",
-    "Part",
-    "Place",
-    "Roots",
-    "Shuffled",
-    "Stored",
-    "Value",
-    "as_stored",
-    "is_own",
-    "slot_type",
-    "weave",
-]
+__all__ = ["NOWHERE", "Roots", "as_stored", "is_own", "slot_type", "weave"]
 
-Item: TypeAlias = "DType | StructType"
 # The offset of an element that is written nowhere; host/elements.hpp has it too.
 NOWHERE: Final = -(1 << 63)
 # How IR reaches a function of host/elements.hpp, by the addresses of its arguments.
 _TEXT: Final = '#include "elements.hpp"\nusing km::{};  // KM_INL\n'
-
-
-# ----------------------------------------------------------------------------- nodes
-
-
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """Parameter `at`: an element of an array, the index of the loop, or an address."""
-
-    at: int
-    type: Type
-
-
-@dataclass(frozen=True, slots=True)
-class Input:
-    """The value that an output takes: the first parameter, before the operands."""
-
-    type: Type
-
-
-@dataclass(frozen=True, slots=True)
-class Number:
-    """Number `slot` of the call."""
-
-    slot: int
-    type: DType
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """A value of the call, from as many numbers as it has scalars, from `slot` on."""
-
-    slot: int
-    type: Item
-
-
-@dataclass(frozen=True, slots=True)
-class Index:
-    """`first + step * of`; a step of 1 or -1 is part of the text, `first` may be absent."""
-
-    first: Number | None
-    step: Number | int
-    of: Node
-
-
-@dataclass(frozen=True, slots=True)
-class Count:
-    """`start + step * of` in the type of the elements."""
-
-    start: Number
-    step: Number | None
-    of: Node
-    type: DType
-
-
-@dataclass(frozen=True, slots=True)
-class Clip:
-    """An index, or the nearest one from 0 to `last`."""
-
-    of: Node
-    last: Number
-
-
-@dataclass(frozen=True, slots=True)
-class Element:
-    """What lies `step` bytes times an index behind an address; `how` names the function."""
-
-    how: str
-    address: Leaf
-    step: Number
-    of: Node
-    type: Item
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A value, and how far behind an address it belongs: nowhere where the index is none."""
-
-    value: Node
-    of: Node
-    count: Number
-    step: Number
-    type: Item
-
-
-@dataclass(frozen=True, slots=True)
-class Shuffled:
-    """The place of an index in an order of all below a count; `numbers` are count, bits and key."""
-
-    of: Node
-    numbers: tuple[Number, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Apply:
-    """Operator number `at` of the call, applied; converted to `type` where that is given."""
-
-    at: int
-    operator: Specialized
-    args: tuple[Node, ...]
-    type: Type | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Pack:
-    """Several values as a struct, or as a tuple where there is none."""
-
-    items: tuple[Node, ...]
-    type: StructType | None
-
-
-@dataclass(frozen=True, slots=True)
-class Choose:
-    """One value where `test` is true, else another one of the same type."""
-
-    test: Node
-    then: Node
-    orelse: Node
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """A value in the type in which it is stored."""
-
-    of: Node
-    type: Item
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Item `at` of a struct or a tuple; of any other value the value itself."""
-
-    of: Node
-    at: int
-
-
-Node: TypeAlias = (
-    "Leaf | Input | Number | Value | Index | Count | Clip | Element | Place | Shuffled | Apply"
-    " | Pack | Choose | Stored | Part"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +154,7 @@ class _Weaver:
 def _value(weaver: _Weaver, node: Value) -> ir.Expr:
     slots = iter(range(node.slot, len(weaver.captures)))
 
-    def build(type_: Item) -> ir.Expr:
+    def build(type_: DType | StructType) -> ir.Expr:
         if isinstance(type_, DType):
             return weaver.number(Number(next(slots), type_))
         return FunctionBuilder.make_struct(type_, [build(f.type) for f in type_.fields])
@@ -469,7 +320,7 @@ def _woven(
     builder.return_(weaver.expression(node))
     functions = (*weaver.functions, builder.finish())
     program = ir.Program(functions, tuple(weaver.captures))
-    ir.verify(program)
+    verify(program)
     captures: list[CapturedScalar] = []
     baked: list[Baked] = []
     for at, operator in enumerate(operators):

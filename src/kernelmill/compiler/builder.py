@@ -1,7 +1,7 @@
-"""The public way to build IR: converts operands by the promotion rules and folds constants.
+"""The public way to build IR: converts operands by the promotion rules.
 
 The front end, fused array expressions and library code all build IR through here; the node classes
-are in `ir.py`, the typing rules in `intrinsics.py`.
+are in `ir.py`, the typing rules in `intrinsics.py`, literals in `literals.py`.
 
 >>> from kernelmill.compiler.builder import FunctionBuilder
 >>> from kernelmill.dtypes import float32
@@ -14,7 +14,6 @@ kernelmill.float32
 from __future__ import annotations
 
 import contextlib
-import operator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -44,6 +43,13 @@ from kernelmill.compiler.ir import (
     While,
 )
 from kernelmill.compiler.kernel_ir import Effect
+from kernelmill.compiler.literals import (
+    decide_comparison,
+    fold,
+    fold_conversion,
+    typed_literal,
+    weak_type_of,
+)
 from kernelmill.dtypes import (
     DType,
     StructType,
@@ -51,31 +57,17 @@ from kernelmill.dtypes import (
     Type,
     WeakType,
     bool_,
-    int64,
     promote,
-    storage,
-    weak_complex,
-    weak_float,
     weak_int,
 )
-from kernelmill.errors import DTypeError, OperatorError, ScalarOverflowError
+from kernelmill.errors import DTypeError, OperatorError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from kernelmill.errors import SourceSpan
 
 __all__ = ["FunctionBuilder", "convert", "join", "weak_type_of"]
-
-
-def weak_type_of(value: object) -> Type:
-    """Return the type of a Python scalar: bool is strong, int, float and complex are weak."""
-    if isinstance(value, bool):
-        return bool_
-    for python, weak in ((int, weak_int), (float, weak_float), (complex, weak_complex)):
-        if isinstance(value, python):
-            return weak
-    raise DTypeError(f"{value!r} is not a scalar of the operator language")
 
 
 def join(types: Sequence[Type]) -> Type:
@@ -109,55 +101,10 @@ def convert(value: Expr, wanted: Type) -> Expr:
     if isinstance(found, (StructType, TupleType)) or isinstance(wanted, (StructType, TupleType)):
         raise DTypeError(f"expects {wanted}, got {found}")
     if isinstance(value, Const) and isinstance(found, WeakType):
-        folded = _fold_conversion(value.value, wanted)
+        folded = fold_conversion(value.value, wanted)
         if folded is not None:
             return folded
-        if isinstance(value.value, int) and not int64.min <= value.value <= int64.max:
-            return Cast(Const(_as_float(value.value, wanted), weak_float), wanted)
     return Cast(value, wanted)
-
-
-def _fold_conversion(value: complex, wanted: DType | WeakType) -> Const | None:
-    """Convert a Python scalar to an integer, float64 or weak type; None leaves it to the Cast."""
-    if isinstance(value, int) and isinstance(wanted, DType) and wanted.is_integer:
-        if not wanted.min <= value <= wanted.max:
-            raise ScalarOverflowError(
-                f"Python integer {integer_text(value)} out of bounds for {wanted}",
-                hint=f"{wanted} holds {wanted.min} to {wanted.max}; widen the other operand first",
-            )
-        return Const(value, wanted)
-    if isinstance(value, int) and wanted.kind == "float":
-        return _float_const(_as_float(value, wanted), wanted)
-    if isinstance(value, float) and wanted.kind == "float":
-        return _float_const(value, wanted)
-    return None
-
-
-def _as_float(value: int, wanted: DType | WeakType) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        raise ScalarOverflowError(
-            f"Python integer {integer_text(value)} out of bounds for {wanted}",
-            hint='no float64 is that large; `float("inf")` is infinity',
-        ) from None
-
-
-def integer_text(value: int) -> str:
-    """Return a Python integer for an error: its digits, or how many bits it has if they are many.
-
-    Examples
-    --------
-    >>> integer_text(1 << 100), integer_text(10**5000)
-    ('1267650600228229401496703205376', 'of 16610 bits')
-    """
-    bits = value.bit_length()
-    return f"of {bits} bits" if bits > _SHOWN_BITS else str(value)
-
-
-def _float_const(value: float, wanted: DType | WeakType) -> Const | None:
-    """float64 and weak floats hold any Python float; narrower ones are rounded by the Cast."""
-    return Const(value, wanted) if storage(wanted).itemsize == 8 else None  # type: ignore[union-attr]  # noqa: PLR2004 - scalars only; 8 bytes is float64
 
 
 def _as_field(value: Expr, wanted: DType | StructType) -> Expr:
@@ -178,52 +125,9 @@ def tuple_item(value: Expr, index: int) -> Expr:
     return GetItem(value, index, value.type.items[index])
 
 
-# Python's own arithmetic on two weak constants: exact integers, IEEE doubles.
-_FOLDS: Final[dict[str, Callable[..., object]]] = {
-    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "truediv": operator.truediv,
-    "floordiv": operator.floordiv, "mod": operator.mod, "pow": operator.pow, "neg": operator.neg,
-    "pos": operator.pos, "and": operator.and_, "or": operator.or_, "xor": operator.xor,
-    "invert": operator.invert, "lshift": operator.lshift, "rshift": operator.rshift, "abs": abs,
-    "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
-    "eq": operator.eq, "ne": operator.ne,
-}  # fmt: skip
 _OF_BITS: Final = frozenset(
     {"and", "or", "xor", "invert", "lshift", "rshift", "popcount", "clz", "ctz"}
 )
-_SHOWN_BITS: Final = 256
-# No use has a larger one, and Python would take its time over a few digits such as `9 ** 9 ** 9`.
-_MOST_FOLDED_BITS: Final = 1 << 16
-
-
-def _fold(op: str, args: tuple[Expr, ...]) -> Const | None:
-    """Compute an operation on Python literals as Python does; None where Python raises.
-
-    Raises ScalarOverflowError for an integer that has more bits than anybody needs.
-    """
-    python = _FOLDS.get(op)
-    values = [a.value for a in args if isinstance(a, Const) and isinstance(a.type, WeakType)]
-    if python is None or len(values) != len(args):
-        return None
-    if op in ("pow", "lshift"):
-        _check_size(op, *values)
-    try:
-        result = python(*values)
-    except (ArithmeticError, ValueError, TypeError):
-        return None  # the operation's own definition stands in for the exception
-    return Const(result, weak_type_of(result))  # type: ignore[arg-type]  # a bool, int, float or complex
-
-
-def _check_size(op: str, base: object, exponent: object) -> None:
-    """Refuse `base ** exponent` or `base << exponent` before Python computes a huge integer."""
-    if not isinstance(base, int) or not isinstance(exponent, int) or exponent < 0:
-        return
-    bits = base.bit_length()
-    size = bits * exponent if op == "pow" else bits + exponent
-    if size > _MOST_FOLDED_BITS and abs(base) > (op == "pow"):
-        raise ScalarOverflowError(
-            f"`{OPERATIONS[op].symbol}` of these literals has more than {_MOST_FOLDED_BITS} bits",
-            hint='no type holds it; `float("inf")` is infinity',
-        )
 
 
 def _operand_hint(op: str, args: Sequence[Expr]) -> str:
@@ -269,7 +173,7 @@ class FunctionBuilder:
 
         Raises OperatorError when the operation is not defined for these types.
         """
-        folded = _fold(op, args)
+        folded = fold(op, args)
         if folded is not None:
             return folded
         if op == "pow" and len(args) == 2 and _squares_complex(*args):  # noqa: PLR2004 - base, exponent
@@ -282,11 +186,10 @@ class FunctionBuilder:
                 f"`{OPERATIONS[op].symbol or op}` {error} ({types})",
                 hint=_operand_hint(op, args),
             ) from error
-        decided = _decide_comparison(op, args)
+        decided = decide_comparison(op, args)
         if decided is not None:
             return decided
-        if op in _BELOW:
-            args, wanted = _with_typed_literal(args, wanted)
+        wanted = typed_literal(op, args, wanted)
         converted = tuple(convert(a, t) for a, t in zip(args, wanted, strict=True))
         return _simplify(Apply(op, converted, result))
 
@@ -481,28 +384,6 @@ def _assigned(block: tuple[Stmt, ...]) -> set[str]:
     return names
 
 
-# Both sides of a comparison with an integer that int64 cannot hold: the answer is known.
-_BELOW: Final = {"lt": True, "le": True, "gt": False, "ge": False, "eq": False, "ne": True}
-_MIRROR: Final = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
-
-
-def _decide_comparison(op: str, args: tuple[Expr, ...]) -> Const | None:
-    """Decide `x < 2**70`: a Python integer outside the operand's type is compared exactly."""
-    if op not in _BELOW:
-        return None
-    left, right = args
-    for side, literal, name in ((left, right, op), (right, left, _MIRROR[op])):
-        if not (isinstance(literal, Const) and literal.type == weak_int):
-            continue
-        limits = side.type if isinstance(side.type, DType) else int64
-        value = literal.value
-        assert isinstance(value, int)
-        if limits.is_integer and not limits.min <= value <= limits.max:
-            below = value > limits.max
-            return Const(_BELOW[name] if below else _BELOW[_MIRROR[name]], bool_)
-    return None
-
-
 def _squares_complex(base: Expr, exponent: Expr) -> bool:
     """Whether this is `z ** 2`, the one power of a complex number."""
     return (
@@ -512,19 +393,6 @@ def _squares_complex(base: Expr, exponent: Expr) -> bool:
         and isinstance(exponent.type, WeakType)
         and exponent.value == 2  # noqa: PLR2004 - the exponent of a square
     )
-
-
-def _with_typed_literal(
-    args: tuple[Expr, ...], wanted: tuple[Type, ...]
-) -> tuple[tuple[Expr, ...], tuple[Type, ...]]:
-    """Give a literal that is compared with an integer that integer's type: it fits by now."""
-    for side, literal in ((0, 1), (1, 0)):
-        value, type_ = args[literal], wanted[side]
-        if isinstance(value, Const) and value.type == weak_int and isinstance(type_, DType):
-            types = list(wanted)
-            types[literal] = type_
-            return args, tuple(types)
-    return args, wanted
 
 
 def _simplify(node: Apply) -> Expr:

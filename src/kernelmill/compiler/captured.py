@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from kernelmill.compiler.builder import integer_text, weak_type_of
+from kernelmill.compiler.literals import integer_text, weak_type_of
 from kernelmill.dtypes import (
     DType,
     Type,

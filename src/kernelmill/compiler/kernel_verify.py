@@ -1,4 +1,4 @@
-"""`verify_kernel`: places, effects and indices of a kernel, beside the rules of `ir.verify`."""
+"""`verify_kernel`: places, effects and indices of a kernel, beside the rules of `verify`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kernelmill.compiler import ir
 from kernelmill.compiler.intrinsics import ATOMICS, EFFECTS
+from kernelmill.compiler.ir_verify import VerifyError, verify
 from kernelmill.compiler.kernel_ir import (
     SPECIALS,
     Atomic,
@@ -30,7 +31,7 @@ __all__ = ["verify_kernel"]
 
 def verify_kernel(kernel: Kernel) -> None:
     """Check a kernel; raises VerifyError with the rule that is broken."""
-    ir.verify(kernel.program)
+    verify(kernel.program)
     known = {f.name for f in kernel.program.functions}
     for function in kernel.program.functions:
         for statement in ir.walk_statements(function.body):
@@ -42,7 +43,7 @@ def verify_kernel(kernel: Kernel) -> None:
 
 def _require(condition: bool, rule: str) -> None:  # noqa: FBT001 - reads as an assertion
     if not condition:
-        raise ir.VerifyError(rule)
+        raise VerifyError(rule)
 
 
 def _nodes(statement: ir.Stmt) -> Iterator[ir.Expr]:

@@ -21,6 +21,7 @@ from kernelmill.compiler.frontend.names import bound_names
 from kernelmill.compiler.frontend.program import ProgramTranslator
 from kernelmill.compiler.frontend.scope import Baked, Captures, Surroundings
 from kernelmill.compiler.frontend.values import Binding, Closure, Known, Value
+from kernelmill.compiler.ir_verify import verify
 from kernelmill.compiler.kernel_builder import KernelBuilder, has_effects
 from kernelmill.compiler.kernel_ir import UNIT, Array, Invoke, Kernel, Perform
 from kernelmill.compiler.kernel_verify import verify_kernel
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kernelmill.compiler.arrays import ArrayType
-    from kernelmill.compiler.builder import FunctionBuilder
     from kernelmill.compiler.source import FunctionSource
     from kernelmill.dtypes import Type
 
@@ -129,7 +129,7 @@ def translate_kernel(
         made = program.kernel_entry(function, arguments)
         functions = tuple(drop_unread(f) for f in (*program.functions, made))
         functions = _reached(functions)
-        ir.verify(ir.Program(functions))
+        verify(ir.Program(functions))
         check_barriers(ir.Program(functions))
     except RecursionError:
         raise OperatorError(
@@ -272,11 +272,6 @@ class _KernelTranslator(ProgramTranslator):
     def _fixed(self, name: str, value: object) -> Value:
         known = Known(name, value, lambda _: value, ("argument", name), constant=True)
         return _BakedCaptures().value_of(known)
-
-    @staticmethod
-    def builder(name: str, params: Sequence[tuple[str, Type]]) -> FunctionBuilder:
-        """Return a builder for one function."""
-        return KernelBuilder(name, params)
 
     def called(self, frame: Frame, function: ir.Function, args: Sequence[ir.Expr]) -> Value:
         """Return the value of a call; a function with effects is called at its place."""

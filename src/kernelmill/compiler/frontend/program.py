@@ -1,6 +1,7 @@
 """Translates a whole program: one function for each choice of argument types, then the entry.
 
-What single statements and expressions become is in `statements.py` and `expressions.py`.
+What single statements and expressions become is in `statements.py` and `expressions.py`, how
+arguments are bound in `binding.py`.
 """
 
 from __future__ import annotations
@@ -8,12 +9,13 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kernelmill.compiler import ir
+from kernelmill.compiler.capture_slots import as_floats, limits_of, prune
 from kernelmill.compiler.frontend import calls, statements
+from kernelmill.compiler.frontend.binding import bind_arguments
 from kernelmill.compiler.frontend.frame import Frame
 from kernelmill.compiler.frontend.names import bound_names, parameters
 from kernelmill.compiler.frontend.scope import (
@@ -25,24 +27,21 @@ from kernelmill.compiler.frontend.scope import (
 )
 from kernelmill.compiler.frontend.translation import Translation
 from kernelmill.compiler.frontend.values import Binding, Closure, Known, Value, lift
+from kernelmill.compiler.ir_verify import verify
 from kernelmill.compiler.kernel_builder import KernelBuilder, has_effects, written
-from kernelmill.compiler.kernel_ir import Invoke
-from kernelmill.compiler.rewrite import rewrite_function
 from kernelmill.compiler.simplify import simplify
 from kernelmill.compiler.source import find_source
-from kernelmill.dtypes import DType, weak_float, weak_int
 from kernelmill.errors import OperatorError
 
 if TYPE_CHECKING:
     import types
-    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from kernelmill.compiler.builder import FunctionBuilder
     from kernelmill.compiler.frontend.kernel_state import KernelState
     from kernelmill.compiler.raw import RawOp
     from kernelmill.compiler.source import FunctionSource
     from kernelmill.dtypes import Type
-    from kernelmill.errors import SourceSpan
 
 __all__ = ["ProgramTranslator", "translate"]
 
@@ -79,15 +78,15 @@ def translate(function: Callable[..., object], arg_types: Sequence[Type]) -> Tra
     try:
         entry = program.entry(tuple(arg_types))
         made = simplify(ir.Program((*program.functions, entry), program.capture_slots()))
-        made, used = _prune(made)
-        made = _floats(made)
-        ir.verify(made)
+        made, used = prune(made)
+        made = as_floats(made)
+        verify(made)
     except RecursionError:
         raise OperatorError(
             f"`{getattr(function, '__name__', 'operator')}` nests expressions too deeply",
             hint="name parts of the expression: `t = a + b`",
         ) from None
-    limits, changed = _limits(made), written(made)
+    limits, changed = limits_of(made), written(made)
     captured = []
     for slot, former in enumerate(used):
         known, type_ = program.captures.scalars[former]
@@ -388,130 +387,3 @@ def _inner_functions(node: ast.AST) -> list[ast.AST]:
 
 def _reads(node: ast.AST, name: str) -> bool:
     return any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(node))
-
-
-# ----------------------------------------------------------------------------- arguments
-
-
-def bind_arguments(
-    name: str,
-    source: FunctionSource,
-    args: calls.Arguments,
-    defaults: Mapping[str, Value],
-    place: SourceSpan | None,
-) -> dict[str, Value]:
-    """Bind positional and keyword arguments to parameters as Python does.
-
-    `place` is shown when they do not fit; None shows the call.
-    """
-    spec = source.node.args
-    extra = spec.vararg or spec.kwarg
-    if extra is not None:
-        stars = "*" if spec.vararg else "**"
-        raise OperatorError(
-            f"`{name}` takes `{stars}{extra.arg}`: an operator's arguments are named one by one",
-            span=source.span(extra),
-            hint="list the arguments: `def f(a, b)`",
-        )
-    params = parameters(source.node)
-    positional = [p.name for p in params if not p.keyword_only]
-    if len(args.positional) > len(positional):
-        raise OperatorError(
-            f"`{name}` takes {_count(len(positional))}, got {len(args.positional)}",
-            span=place,
-            hint=f"its arguments are ({', '.join(p.name for p in params)})",
-        )
-    bound = dict(zip(positional, args.positional, strict=False))
-    by_name = {p.name for p in params if not p.positional_only}
-    for keyword, value in args.keywords.items():
-        if keyword not in by_name or keyword in bound:
-            fault = " twice" if keyword in bound else ", which it does not have"
-            raise OperatorError(
-                f"`{name}` gets the argument `{keyword}`{fault}",
-                hint=f"its arguments are ({', '.join(p.name for p in params)})",
-            )
-        bound[keyword] = value
-    missing = [p.name for p in params if p.name not in bound and p.name not in defaults]
-    if missing:
-        raise OperatorError(
-            f"`{name}` takes {_count(len(params))}, got {len(bound)}: "
-            f"missing {', '.join(f'`{m}`' for m in missing)}",
-            span=place,
-            hint="pass one input for each argument, or give the argument a default value",
-        )
-    return {p.name: bound.get(p.name, defaults.get(p.name)) for p in params}  # type: ignore[misc]  # one of both has it
-
-
-def _count(number: int) -> str:
-    return f"{number} argument" if number == 1 else f"{number} arguments"
-
-
-# ----------------------------------------------------------------------------- the end
-
-
-def _prune(program: ir.Program) -> tuple[ir.Program, list[int]]:
-    """Drop functions that nothing calls and captures that nothing reads.
-
-    Returns the program and, for each capture kept, its former slot.
-    """
-    wanted = {program.entry.name}
-    for function in reversed(program.functions):
-        if function.name in wanted:
-            wanted |= {n.function for n in _nodes(function) if isinstance(n, ir.Call)}
-            statements_ = ir.walk_statements(function.body)
-            wanted |= {s.call.function for s in statements_ if isinstance(s, Invoke)}
-    functions = [f for f in program.functions if f.name in wanted]
-    used = sorted({n.index for f in functions for n in _nodes(f) if isinstance(n, ir.Capture)})
-    moved = {old: new for new, old in enumerate(used)}
-
-    def renumber(node: ir.Expr) -> ir.Expr:
-        return ir.Capture(moved[node.index], node.type) if isinstance(node, ir.Capture) else node
-
-    if used != list(range(len(program.captures))):
-        functions = [rewrite_function(f, renumber) for f in functions]
-    return ir.Program(tuple(functions), tuple(program.captures[i] for i in used)), used
-
-
-def _floats(program: ir.Program) -> ir.Program:
-    """Hand over as floats the Python ints that meet nothing else: no integer type limits them."""
-    left: Counter[int] = Counter()
-    for function in program.functions:
-        for node in _nodes(function):
-            match node:
-                case ir.Cast(ir.Capture(index), DType(kind="float" | "complex")):
-                    left[index] -= 1
-                case ir.Capture(index):
-                    left[index] += 1
-    found = [index for index, (_, type_) in enumerate(program.captures) if type_ == weak_int]
-    chosen = {index for index in found if left[index] == 0}
-    if not chosen:
-        return program
-
-    def change(node: ir.Expr) -> ir.Expr:
-        if isinstance(node, ir.Capture) and node.index in chosen:
-            return ir.Capture(node.index, weak_float)
-        return node
-
-    slots = tuple(
-        (name, weak_float if index in chosen else type_)
-        for index, (name, type_) in enumerate(program.captures)
-    )
-    return ir.Program(tuple(rewrite_function(f, change) for f in program.functions), slots)
-
-
-def _nodes(function: ir.Function) -> Iterator[ir.Expr]:
-    for statement in ir.walk_statements(function.body):
-        for operand in ir.operands(statement):
-            yield from ir.walk_expressions(operand)
-
-
-def _limits(program: ir.Program) -> dict[int, tuple[DType, ...]]:
-    """Return, for each captured Python int, the integer types to which it is converted."""
-    found: dict[int, dict[DType, None]] = {}
-    for function in program.functions:
-        for node in _nodes(function):
-            match node:
-                case ir.Cast(ir.Capture(index, type_), DType() as wanted):
-                    if type_ == weak_int and wanted.is_integer:
-                        found.setdefault(index, {})[wanted] = None
-    return {index: tuple(types_) for index, types_ in found.items()}

@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from kernelmill.compiler import arrays, ir
-from kernelmill.compiler.builder import weak_type_of
 from kernelmill.compiler.frontend.values import OBJECTS, Dimension, Known, Memory, Reader, Value
 from kernelmill.compiler.intrinsics import SPELLINGS
 from kernelmill.compiler.kernel_ir import Array
+from kernelmill.compiler.literals import weak_type_of
 from kernelmill.dtypes import DType, StructType, TupleType, Type, dtype_of, uint64, weak_int
 from kernelmill.errors import DTypeError, OperatorError
 
