@@ -135,6 +135,8 @@ struct op_max { template <class T> static T apply(T a, T b) { return a < b ? b :
 struct op_and { template <class T> static T apply(T a, T b) { return a & b; } };
 struct op_or { template <class T> static T apply(T a, T b) { return a | b; } };
 struct op_xor { template <class T> static T apply(T a, T b) { return a ^ b; } };
+struct op_inc { template <class T> static T apply(T a, T b) { return a >= b ? T(0) : T(a + 1); } };
+struct op_dec { template <class T> static T apply(T a, T b) { return a == 0 || a > b ? b : T(a - 1); } };
 struct op_exch { template <class T> static T apply(T, T b) { return b; } };
 template <class T, class Op, class A, class V> KM_EMU_INLINE void update(A address, V value) {
   const T given = word_from<T>(value);

@@ -1,7 +1,8 @@
 r"""The table of inline PTX: what is recognised, and the function of ptx.hpp that stands for it.
 
 A row is a regular expression over the instruction text without white space, in which labels and
-predicates may have any name. Operands keep their order. What is in no row is refused by its line.
+predicates may have any name. Operands keep their order. What is in no row is taken instruction by
+instruction (`ptx_lines.py`), or refused by its line.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from kernelmill.errors import NotImplementedHere
+from kernelmill.runtime.emulator.ptx_lines import by_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,9 +26,8 @@ _CACHE: Final = r"(?:\.(?:cs|cg|ca|cv|wb|wt|lu|nc|L1::\w+|L2::\w+))*"
 _ORDER: Final = r"(?:\.(?P<order>volatile|relaxed|acquire|release|weak))?"
 _UPDATE_ORDER: Final = r"(?:\.(?:relaxed|acquire|release|acq_rel))?"
 _UPDATE: Final = rf"(?:red|atom){_UPDATE_ORDER}"
-_OPERATION: Final = (
-    rf"{_SCOPE}{_SPACE}\.(?P<op>or|and|xor|add|min|max|exch)\.(?P<type>[bus](?:32|64)|f(?:32|64))"
-)
+_DONE: Final = r"\.(?P<op>or|and|xor|add|min|max|exch|inc|dec)\.(?P<type>[busf](?:32|64))"
+_OPERATION: Final = rf"{_SCOPE}{_SPACE}{_DONE}"
 _HINT: Final = r"(?:\.L2::cache_hint)?"
 _VALUE: Final = r"(?:%\d+|\d+)"
 # Words for the order of an access, and the template argument of `load` and `store`.
@@ -121,7 +122,6 @@ _ROWS: Final[tuple[tuple[str, str], ...]] = (
     (r"mov\.u64%0,%?%clock64;", "clock"),
     (r"mov\.u64%0,%?%globaltimer;", "clock"),
     (r"trap;", "trap"),
-    (r"exit;", "nothing_exits"),
     (
         (
             rf"\{{\.reg\.b128(?P<r>\w+);ld(?:\.(?P<order>\w+))?{_SCOPE}{_SPACE}\.b128(?P=r),\[%2\];"
@@ -161,7 +161,7 @@ _TABLE: Final = tuple((re.compile(text), function) for text, function in _ROWS)
 _NUMBERED: Final = ("barrier_", "wait_bulk", "wait_small")
 _COMMENT: Final = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 # An instruction with a type, a space or a form, as all but a few of PTX have.
-_TYPED: Final = re.compile(r"(?<![\w.%])[a-z][a-z0-9_]*(?:\.[a-z0-9_]+)+")
+_TYPED: Final = re.compile(r"(?<![\w.%])[a-z][a-z0-9_]*(?:\.[A-Za-z0-9_]+)+")
 _NUMBERS: Final = re.compile(r"%(\d+)|(\d+)")
 
 
@@ -196,9 +196,23 @@ def translate(text: str, operands: Sequence[str], line: int) -> str:
     >>> translate("fence.acq_rel.gpu;", (), 1)
     'km_emu::ptx::fence<1>()'
     """
-    key = "".join(_COMMENT.sub("", text).split())
+    bare = _COMMENT.sub("", text)
+    key = "".join(bare.split())
     if not key:
         return "km_emu::ptx::nothing()"
+    call = _call(key, operands) or by_lines(bare, operands, _call)
+    if call is not None:
+        return call
+    shown = " ".join(text.split())
+    raise NotImplementedHere(
+        f"line {line}: the emulator does not know this PTX: {shown}",
+        hint="docs/how-to/test-kernels-without-a-gpu.md lists what it knows; "
+        "`#ifdef __KERNELMILL_EMULATOR__` keeps another form for it",
+    )
+
+
+def _call(key: str, operands: Sequence[str]) -> str | None:
+    """Return the call by the table, for a text without white space."""
     for pattern, function in _TABLE:
         match = pattern.fullmatch(key)
         if match is None:
@@ -210,12 +224,7 @@ def translate(text: str, operands: Sequence[str], line: int) -> str:
         if function.startswith(_NUMBERED):
             given = _literals(key, operands)
         return f"km_emu::ptx::{function.format(**groups)}({', '.join(given)})"
-    shown = " ".join(text.split())
-    raise NotImplementedHere(
-        f"line {line}: the emulator does not know this PTX: {shown}",
-        hint="docs/how-to/test-kernels-without-a-gpu.md lists what it knows; "
-        "`#ifdef __KERNELMILL_EMULATOR__` keeps another form for it",
-    )
+    return None
 
 
 def _literals(key: str, operands: Sequence[str]) -> list[str]:

@@ -248,6 +248,13 @@ KM_EMU_API void* __wrap_malloc(usize n) { return calloc(1, n); }
 #endif
 KM_EMU_API unsigned long long km_emu_nanoseconds() { return (unsigned long long)km_emu_clock(); }
 
+// The flag that sums of several words hand on, from one instruction of PTX to the next.
+KM_EMU_API u32 km_emu_carry(int set) {
+  static __thread u32 flag;
+  if (set >= 0) flag = (u32)set;
+  return flag;
+}
+
 KM_EMU_API void km_emu_trap(const char* what) {
   if (!current) not_on_device();
   fail(trapped, KM_EMU_CALLER, "%s", what);

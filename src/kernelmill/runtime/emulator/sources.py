@@ -130,7 +130,7 @@ def gather(
     prelude += ["#define KM_EMU_PROGRAM\n"] if program else []
     prelude += [] if reached.heavy or host or program else ["#define KM_EMU_LIGHT\n"]
     prelude += ['#include "emulator/device.hpp"\n']
-    prelude += ['#include "emulator/ptx.hpp"\n'] if ptx else []
+    prelude += ['#include "emulator/ptx_numbers.hpp"\n'] if ptx else []
     prelude += ['#include "emulator/host_api.hpp"\n'] if host or program else []
     texts = (text, *reached.texts.values())
     for header, names in _RARE:
