@@ -287,3 +287,11 @@ def test_segments_by_a_comparator_and_in_place(small_tiles):
     assert np.array_equal(found, x[wanted])
     assert km.segmented_sort(x, offsets, comparator=closer, out=x) is x
     assert np.array_equal(x, found)
+
+
+def test_packets_end_where_elements_do():
+    x = np.zeros(10, np.dtype("i4,i4,i4"))
+    x["f1"] = numbers(10)
+    with sanitized():
+        found = km.sort(x, comparator=lambda a, b: a.f1 < b.f1)
+    assert np.array_equal(found, x[np.argsort(x["f1"], kind="stable")])

@@ -62,9 +62,11 @@ struct merge_block {
     }
   }
   static KM_INL void take_away(char* to, const char* from, int count) {
-    const int tid = (int)threadIdx.x, packets = ((uptr)to & 15) ? 0 : count * size / 16;
+    // Packets end where an element does.
+    constexpr int most = size % 16 ? 16 / (size & -size) : 1;  // elements that fill packets
+    const int tid = (int)threadIdx.x, whole = ((uptr)to & 15) ? 0 : count / most * most, packets = whole * size / 16;
     _Pragma("unroll 4") for (int i = tid; i < packets; i += threads) store_packet(to + 16 * i, load_packet(from + 16 * i));
-    _Pragma("unroll 4") for (int i = packets * 16 / size + tid; i < count; i += threads) ((S*)to)[i] = ((const S*)from)[i];
+    _Pragma("unroll 4") for (int i = whole + tid; i < count; i += threads) ((S*)to)[i] = ((const S*)from)[i];
   }
   template <class Call>
   static KM_INL void pay(const Call& c, char* result, i64 at, Payload value) {
