@@ -255,6 +255,40 @@ def test_types_that_are_not_served():
         twice(state=np.zeros(2, np.longdouble))
 
 
+def test_atomic_functions_of_cuda(place):
+    counted = km.RawOp(
+        cpp="""
+        __device__ int counted(int x, int* counts, float* sum, unsigned long* words) {
+          atomicAdd(counts, 1);
+          atomicSub(&counts[1], x);
+          atomicMin(counts + 2, x);
+          atomicMax_block(counts + 3, x);
+          atomicInc((unsigned*)counts + 4, 6u);
+          atomicDec((unsigned*)counts + 5, 6u);
+          atomicAdd_system(sum, x);
+          atomicOr(words, 1 << x % 8);
+          atomicXor(words + 1, 3);
+          atomicAnd(words + 2, ~(1 << x % 8));
+          if (x == 500) atomicExch(words + 3, 7);
+          return atomicCAS(counts + 6, 0, 9);
+        }
+        """,
+        arguments=(km.int32,),
+        result=km.int32,
+        state=(
+            counts := np.array([0, 0, 99, 0, 0, 0, 0], np.int32),
+            total := np.zeros(1, np.float32),
+            words := np.array([0, 0, 0xFFF, 0], np.uint64),
+        ),
+    )
+    x = np.arange(1, 1002, dtype=np.int32)
+    before = km.transform(x, counted)
+    assert sorted(before.tolist()) == [0] + [9] * 1000
+    assert counts.tolist() == [1001, -501501, 1, 1001, 0, 0, 9]
+    assert total[0] == 501501
+    assert words.tolist() == [0xFF, 3, 0xF00, 7]
+
+
 def test_what_the_compiler_refuses_names_the_line_of_the_text():
     wrong = twice(cpp="// first\n__device__ float twice(float x) { return 2 * y; }")
     with pytest.raises(CompileError) as caught:

@@ -5,6 +5,7 @@ What a raw operator is, is in `raw.py`; all other functions are printed by `cpp_
 
 from __future__ import annotations
 
+import re
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +24,10 @@ __all__ = ["print_raw", "raw_text"]
 
 # What texts for both sides mark their functions with; a host compiler reads it over.
 _MARKS: Final = ("__device__", "__host__", "__forceinline__", "__noinline__")
+# CUDA's atomic functions, which host/cuda_atomics.hpp has for the host.
+_ATOMIC: Final = re.compile(
+    r"\batomic(Add|Sub|Min|Max|And|Or|Xor|Exch|CAS|Inc|Dec)(_block|_system)?\b"
+)
 _DIGITS: Final = 12
 _ALIGNMENT: Final = 16  # of the state of an operator that is called by pointer
 
@@ -100,8 +105,12 @@ def _defined(raw: Raw, key: str, dialect: Dialect) -> str:
     on_host = not dialect.name.startswith("cuda")
     before = "".join(f"#define {m}\n" for m in _MARKS if m in rest) if on_host else ""
     after = "".join(f"#undef {m}\n" for m in _MARKS if m in rest) if on_host else ""
+    opened = ""
+    if on_host and _ATOMIC.search(rest):
+        head += '#include "cuda_atomics.hpp"\n'
+        opened = "using namespace km::cuda_atomics;\n"
     return (
-        f"{head}{before}namespace raw_{key} {{\n"
+        f"{head}{before}namespace raw_{key} {{\n{opened}"
         f'#line 1 "{raw.symbol}.cpp"\n{rest}\n}}  // namespace raw_{key}\n{after}'
     )
 
