@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -215,19 +217,19 @@ CALLS: dict[str, tuple[Any, type[Exception], str, str]] = {
         f"argument 'out' is a list; {ACCEPTED}", "pass `np.asarray(out)`",
     ),
     "a tuple in a tuple": (
-        lambda: km.transform(X, lambda v: (v, (v, v))), km.DTypeError,
+        lambda: km.transform(X, lambda v: (v, (v, v))), km.OperatorError,
         "lambda returns a tuple inside a tuple", "return one flat tuple",
     ),
     "a tuple in a tuple to reduce": (
-        lambda: km.transform_reduce(X, lambda v: (v, (v, v)), (total, total)), km.DTypeError,
+        lambda: km.transform_reduce(X, lambda v: (v, (v, v)), (total, total)), km.OperatorError,
         "lambda returns a tuple inside a tuple", "return one flat tuple",
     ),
     "a tuple of one": (
-        lambda: km.transform(X, lambda v: (v,)), km.DTypeError,
+        lambda: km.transform(X, lambda v: (v,)), km.OperatorError,
         "lambda returns a tuple of 1; several results are two or more", "return the value itself",
     ),
     "an empty tuple": (
-        lambda: km.transform(X, lambda v: ()), km.DTypeError,
+        lambda: km.transform(X, lambda v: ()), km.OperatorError,
         "lambda returns a tuple of 0; several results are two or more", "return the value itself",
     ),
     "no operator": (
@@ -294,6 +296,44 @@ def test_the_exact_text(case: str) -> None:
         assert type(caught.value) is error
         assert caught.value.message == message
         assert caught.value.hint == hint
+
+
+def nested(v):
+    if v > 3:
+        return v, (v, 1)
+    return v, (2, v)
+
+
+class Pairs:
+    def __call__(self, v):
+        return (v, (v, v))
+
+
+@pytest.mark.not_on("cuda")
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize(
+    ("call", "line", "marked"),
+    [
+        (lambda: km.transform(X, nested), "return v, (v, 1)", "return v, (v, 1)"),
+        (lambda: km.transform(X, Pairs()), "return (v, (v, v))", "return (v, (v, v))"),
+        (lambda: km.transform(X, functools.partial(lambda a, v: (a, (v, v)), 3)),
+         "functools.partial(", "(a, (v, v))"),
+        (lambda: km.transform(km.iterators.reverse(X), lambda v: (v, (v, v))), "reverse(X)",
+         "(v, (v, v))"),
+        (lambda: km.transform_reduce(X, lambda v: (v, (v, v)), (total, total)), "transform_reduce",
+         "(v, (v, v))"),
+        (lambda: km.transform(X, lambda v: (v,)), "lambda v: (v,)", "(v,)"),
+    ],
+)  # fmt: skip
+def test_results_that_no_array_stores_are_shown_where_they_stand(
+    call: Callable[[], Any], line: str, marked: str
+) -> None:
+    with pytest.raises(km.OperatorError) as caught:
+        call()
+    span = caught.value.span
+    assert span is not None
+    assert line in span.text
+    assert span.text[span.column : span.end_column] == marked
 
 
 @pytest.mark.not_on("cuda")

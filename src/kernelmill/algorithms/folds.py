@@ -344,15 +344,6 @@ def element_types(
     """Return the type of the elements that each fold sees."""
     if transform is None:
         return [cast("Element", storage(inputs[0]))] * count
-    result = storage(transform.result)
-    items = result.items if isinstance(result, TupleType) else (result,) * count
-    if len(items) == 1 and isinstance(result, TupleType):
-        raise DTypeError(
-            f"{transform.op.name} returns a tuple of 1; several results are two or more",
-            hint="return the value itself",
-        )
-    if any(isinstance(t, TupleType) for t in items):
-        raise DTypeError(
-            f"{transform.op.name} returns a tuple inside a tuple", hint="return one flat tuple"
-        )
-    return [cast("Element", t) for t in items]
+    stored = transform.stored
+    items = stored if isinstance(transform.result, TupleType) else stored * count
+    return list(items)

@@ -92,9 +92,9 @@ def fuse_transform(op: Op, inputs: tuple[Any, ...], out: Any) -> Fused:
     rules = _rules(strand)
     with promotion(rules):
         value, type_ = strand.apply(op, [_value(strand, part) for _, part in named])
-        results = _results(op.name, type_)
+        results = value.operator.results
         if not outs:
-            dtypes = _storable(op.name, results)
+            dtypes = value.operator.stored
             made, result = outputs_of(None, dtypes, (length,), _operands(strand))
             strand.outputs = [
                 (nodes.Stored(_part(value, type_, i), t), a)
@@ -103,7 +103,7 @@ def fuse_transform(op: Op, inputs: tuple[Any, ...], out: Any) -> Fused:
         else:
             ground = out_ground(outs, _operands(strand), length)
             strand.ground.arguments |= ground.arguments
-            _write(strand, op.name, outs, value, type_)
+            _write(strand, op.name, outs, value, results)
             result = call.out
         operator = _woven(op.name, strand)
     outputs = [a for _, a in strand.outputs]
@@ -174,7 +174,7 @@ def fuse_masked(op: Op, inputs: tuple[Any, ...], out: Any, where: Any) -> Fused:
             asked = values[len(inputs) :] if stencil else values
             test, _ = strand.apply(predicate, asked)
         strand.ground.arguments |= out_ground(outs, strand.operands, strand.ground.length).arguments
-        results = _results(op.name, type_)
+        results = value.operator.results
         if len(results) != len(outs):
             raise ArgumentError(
                 f"{op.name} has {len(results)} results, `out` has {len(outs)} arrays"
@@ -288,41 +288,26 @@ def _extent(name: str, part: Any) -> int | None:
 # ----------------------------------------------------------------------------- results
 
 
-def _results(name: str, type_: Type) -> tuple[Type, ...]:
-    if not isinstance(type_, TupleType):
-        return (type_,)
-    if len(type_.items) <= 1:
-        raise DTypeError(
-            f"{name} returns a tuple of {len(type_.items)}; several results are two or more",
-            hint="return the value itself",
-        )
-    return type_.items
-
-
-def _storable(name: str, results: Sequence[Type]) -> tuple[DType | StructType, ...]:
-    found = tuple(map(storage, results))
-    if any(isinstance(t, TupleType) for t in found):
-        raise DTypeError(f"{name} returns a tuple inside a tuple", hint="return one flat tuple")
-    return tuple(map(_item, found))
-
-
 def _part(value: nodes.Node, type_: Type, at: int) -> nodes.Node:
     return nodes.Part(value, at) if isinstance(type_, TupleType) else value
 
 
 def _write(
-    strand: Strand, name: str, outs: Sequence[tuple[str, Any]], value: nodes.Node, type_: Type
+    strand: Strand,
+    name: str,
+    outs: Sequence[tuple[str, Any]],
+    value: nodes.Apply,
+    results: Sequence[Type],
 ) -> None:
     """Add where the results go; one output takes them all, several take one each."""
     if len(outs) == 1:
         ((_, part),) = outs
-        strand.write(part, value, type_)
+        strand.write(part, value, value.operator.result)
         return
-    results = _results(name, type_)
     if len(results) != len(outs):
         raise ArgumentError(f"{name} has {len(results)} results, `out` has {len(outs)} arrays")
     for at, ((_, part), item) in enumerate(zip(outs, results, strict=True)):
-        strand.write(part, _part(value, type_, at), item)
+        strand.write(part, _part(value, value.operator.result, at), item)
 
 
 def _woven(name: str, strand: Strand) -> Specialized:

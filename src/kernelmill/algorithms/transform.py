@@ -43,7 +43,7 @@ from kernelmill.algorithms.source import (
 )
 from kernelmill.algorithms.weave import Roots
 from kernelmill.compiler.op import Op, Specialized, as_op, root_of
-from kernelmill.dtypes import DType, StructType, TupleType, can_store, promotion, storage
+from kernelmill.dtypes import DType, StructType, can_store, promotion
 from kernelmill.errors import ArgumentError, DTypeError
 from kernelmill.runtime.backend import Grid
 from kernelmill.runtime.memory import QUICK_TYPES
@@ -264,25 +264,16 @@ def _results(
     operator: Specialized, inputs: list[Argument], out: Any, name: str
 ) -> tuple[DType | StructType, ...]:
     """Return the element types to store: the operator's own, or those of `out`."""
-    found = storage(operator.result)
-    natural = found.items if isinstance(found, TupleType) else (found,)
-    if isinstance(found, TupleType) and len(natural) <= 1:
-        raise DTypeError(
-            f"{name} returns a tuple of {len(natural)}; several results are two or more",
-            hint="return the value itself",
-        )
-    if any(isinstance(t, TupleType) for t in natural):
-        raise DTypeError(f"{name} returns a tuple inside a tuple", hint="return one flat tuple")
+    natural = operator.stored
     if out is None:
-        return tuple(t for t in natural if isinstance(t, (DType, StructType)))
+        return natural
     given = given_outputs(out, inputs)
     if len(given) == 1 and _is_whole(natural, given[0].view.dtype):
         return (given[0].view.dtype,)
     if len(given) != len(natural):
         raise ArgumentError(f"{name} has {len(natural)} results, `out` has {len(given)} arrays")
     stored = tuple(o.view.dtype for o in given)
-    items = operator.result.items if isinstance(operator.result, TupleType) else (operator.result,)
-    for result, dtype in zip(items, stored, strict=True):
+    for result, dtype in zip(operator.results, stored, strict=True):
         if not can_store(result, dtype):
             raise DTypeError(
                 f"{name} returns {result}, `out` has {dtype}: not of the same kind",

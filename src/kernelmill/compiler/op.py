@@ -15,21 +15,25 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, overload
 
 import numpy as np
 
+from kernelmill.compiler import ir
 from kernelmill.compiler.captured import Pointer, Reader, pointers, reader
 from kernelmill.compiler.frontend import Translation, translate
 from kernelmill.compiler.raw import RawOp
 from kernelmill.dtypes import (
     DType,
+    TupleType,
     Type,
     current_promotion,
     dtype_of,
+    storage,
 )
-from kernelmill.errors import ArgumentError
+from kernelmill.errors import ArgumentError, OperatorError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kernelmill.dtypes import PromotionTable
+    from kernelmill.dtypes import PromotionTable, StructType
+    from kernelmill.errors import SourceSpan
 
 __all__ = [
     "WELL_KNOWN",
@@ -281,6 +285,38 @@ class Specialized:
         return self.translation.program.entry.result
 
     @property
+    def results(self) -> tuple[Type, ...]:
+        """The types of its results as inferred, one or several.
+
+        Raises OperatorError, at the place of the result, for a tuple of fewer than two.
+        """
+        result = self.result
+        if not isinstance(result, TupleType):
+            return (result,)
+        if len(result.items) <= 1:
+            raise self._refused(
+                f"returns a tuple of {len(result.items)}; several results are two or more",
+                "return the value itself",
+            )
+        return result.items
+
+    @property
+    def stored(self) -> tuple[DType | StructType, ...]:
+        """The element types of its results, one or several.
+
+        Raises OperatorError, at the place of the result, for tuples that no array stores.
+        """
+        found = tuple(map(storage, self.results))
+        made = tuple(t for t in found if not isinstance(t, TupleType))
+        if len(made) < len(found):
+            raise self._refused("returns a tuple inside a tuple", "return one flat tuple")
+        return made
+
+    def _refused(self, message: str, hint: str) -> OperatorError:
+        place = _place_of_result(self.translation.program)
+        return OperatorError(f"{self.op.name} {message}", span=place, hint=hint)
+
+    @property
     def kept(self) -> Specialized:
         """The same for whoever lives longer than a call: without the arrays that it captured."""
         if not self.pointers or self.op.function is _gone:
@@ -291,6 +327,18 @@ class Specialized:
     def is_static(self) -> bool:
         """Whether nothing of the user's scope can change what the kernel does."""
         return not (self.translation.captures or self.translation.baked)
+
+
+def _place_of_result(program: ir.Program) -> SourceSpan | None:
+    """Return where the user's function returns: the entry, or what it hands the call on to."""
+    functions = {f.name: f for f in program.functions}
+    function = program.entry
+    while True:
+        statements = ir.walk_statements(function.body)
+        first = next((s for s in statements if isinstance(s, ir.Return)), None)
+        if first is None or first.span is not None or not isinstance(first.value, ir.Call):
+            return None if first is None else first.span
+        function = functions[first.value.function]
 
 
 # Translations that are kept: texts with argument types, and states of the scope of each.

@@ -200,12 +200,9 @@ class _BranchRemoval:
         single = {name for name, count in self._counts.items() if count == 1}
         maps = [self._straight(way, single, made) for way in ways]
         if ends[0]:
-            values = [
-                _substitute(way[-1].value, names)
-                for way, names in zip(ways, maps, strict=True)
-                if isinstance(way[-1], ir.Return)
-            ]
-            made.append(ir.Return(choose(condition, *values), statement.span))
+            returns = [way[-1] for way in ways if isinstance(way[-1], ir.Return)]
+            values = [_substitute(r.value, names) for r, names in zip(returns, maps, strict=True)]
+            made.append(ir.Return(choose(condition, *values), returns[0].span))
             return tuple(made)
         for name in dict.fromkeys(name for names in maps for name in names):
             sides = [names.get(name) for names in maps]
