@@ -239,10 +239,11 @@ int main() {
     assert (done.stdout, done.stderr) == ("2 1 1146 703 1011 1005\n", "")
 
 
+@pytest.mark.parametrize("kernel", ["shout", "shout_any", "shout_any<Text>"])
 @pytest.mark.parametrize("sanitizer", [None, Sanitizer()])
-def test_what_copies_its_memory_may_be_passed_by_value(tmp_path, sanitizer):
+def test_what_copies_its_memory_may_be_passed_by_value(tmp_path, sanitizer, kernel):
     path = tmp_path / "text.cu"
-    path.write_text("""#include <cstdio>
+    text = """#include <cstdio>
 #include <cstring>
 struct Text {
   char* data;
@@ -252,12 +253,40 @@ struct Text {
   void take(const char* from) { cudaMallocManaged(&data, strlen(from) + 1), strcpy(data, from); }
 };
 __global__ void shout(Text text, char* first) { text.data[0] -= 32, *first = text.data[0]; }
+template <class T> __global__ void shout_any(T text, char* first) {
+  text.data[0] -= 32, *first = text.data[0];
+}
 int main() {
   Text text("hello");
   char* first;
   cudaMallocManaged(&first, 1);
-  shout<<<1, 1>>>(text, first);
+  SHOUT<<<1, 1>>>(text, first);
   printf("%s %s %c\\n", cudaGetErrorName(cudaDeviceSynchronize()), text.data, *first);
-}""")
+}"""
+    path.write_text(text.replace("SHOUT", kernel))
     done = run_program(path, capture=True, timeout=600, sanitizer=sanitizer)
     assert (done.stdout, done.stderr, done.reports) == ("cudaSuccess hello H\n", "", ())
+
+
+@pytest.mark.parametrize("sanitizer", [None, Sanitizer()])
+def test_references_are_to_what_the_host_means_and_not_its_variables(tmp_path, sanitizer):
+    path = tmp_path / "references.cu"
+    path.write_text("""#include <cstdio>
+struct Pair { int a, b; };
+__global__ void swapped(Pair& p, int by) { const int kept = p.a; p.a = p.b + by, p.b = kept; }
+template <class T> __global__ void added(T& x, const int& by) { x += by; }
+void far_below(Pair* const& p) {
+  char frame[20000] = {1};  // the launch lies far from the variables of main
+  int by = frame[0];
+  swapped<<<1, 1>>>(*p, by + 9);
+  added<<<1, 1>>>(p->b, 100);
+}
+int main() {
+  Pair* p;
+  cudaMallocManaged(&p, sizeof *p);
+  *p = Pair{1, 2};
+  far_below(p);
+  printf("%s %d %d\\n", cudaGetErrorName(cudaDeviceSynchronize()), p->a, p->b);
+}""")
+    done = run_program(path, capture=True, timeout=600, sanitizer=sanitizer)
+    assert (done.stdout, done.stderr, done.reports) == ("cudaSuccess 12 101\n", "", ())

@@ -13,7 +13,7 @@ from kernelmill.runtime.emulator.ptx import translate
 from kernelmill.runtime.emulator.rewrite import KernelName, rewrite
 from kernelmill.runtime.emulator.tokens import tokens
 
-LAUNCH = "km_emu::launch(km_emu::Shape({}), [=](auto... a_) {{ {}(a_...); }}{})"
+LAUNCH = "km_emu::launch(km_emu::Shape({}), [=](auto&... a_) {{ {}(km_emu::passed(a_)...); }}{})"
 
 SAME = [
     "int a = b << c >> d;",
@@ -39,9 +39,14 @@ CHANGED = {
     + ";",
     "return k<<<1, 1>>>(x);": "return " + LAUNCH.format("1, 1", "k", ", x") + ";",
     "k<<<1, 1>>>(x, 0, NULL);": (
-        "km_emu::launch(km_emu::Shape(1, 1), [=](auto a0_) { k(a0_, 0, NULL); }, x);"
+        "km_emu::launch(km_emu::Shape(1, 1), [=](auto& a0_) "
+        "{ k(km_emu::passed(a0_), 0, NULL); }, x);"
     ),
     "k<<<1, 1>>>(x, {1, 2});": "km_emu::launch(km_emu::Shape(1, 1), [=] { k(x, {1, 2}); });",
+    "__global__ void k(A& x, int n) {} void f() { k<<<1, 1>>>(*y, 2); }": (
+        "__global__ void k(A& x, int n) {} void f() { km_emu::launch(km_emu::Shape(1, 1), "
+        "[=](auto& a0_, auto& a1_) { k(*a0_, km_emu::passed(a1_)); }, km_emu::place_of(*y), 2); }"
+    ),
     "void f() { extern __shared__ float s[]; }": (
         "void f() { float* s = (float*)KM_EMU_DYNAMIC; }"
     ),

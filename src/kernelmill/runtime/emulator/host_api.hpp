@@ -45,26 +45,33 @@ cudaError_t launch_as(Shape shape, bool cooperative, K&& kernel, A... arguments)
   return conclude(record, shape);
 }
 // What is copied or ends in a way of its own goes to threads bit by bit, as to a GPU: its functions are the host's. To a
-// caller a function that returns such a class is one that fills memory.
+// caller a function that returns such a class is one that fills memory, and what it returns is copied nowhere.
 template <class T>
 struct Bits {
-  const T& value;
-  static void* fill(void* out, const Bits* from) { return __builtin_memcpy(out, (const void*)&from->value, sizeof(T)); }
-  operator T() const {
-    void* (*made)(void*, const Bits*) = fill;
+  static void* fill(void* out, const T* from) { return __builtin_memcpy(out, (const void*)from, sizeof(T)); }
+  KM_EMU_INLINE static T of(const T& value) {
+    void* (*made)(void*, const T*) = fill;
     __asm__("" : "+r"(made));
-    return ((T(*)(const Bits*))made)(this);
+    return ((T(*)(const T*))made)(&value);
   }
 };
 template <class T>
 KM_EMU_INLINE decltype(auto) passed(T& argument) {
 #if defined(__x86_64__)
-  if constexpr (__is_class(T) && !(__has_trivial_copy(T) && __has_trivial_destructor(T))) return Bits<T>{argument};
+  if constexpr (__is_class(T) && !(__has_trivial_copy(T) && __has_trivial_destructor(T)))
+    return Bits<typename bare<T>::type>::of(argument);
   else return (argument);
 #else
   return (argument);
 #endif
 }
+// Where what a kernel takes by reference lies: found on the host, whose own variables no thread reads.
+template <class T> T* place_of(T& argument) { return __builtin_addressof(argument); }
+template <class T> struct Held {
+  T value;
+  T& operator*() const { return const_cast<T&>(value); }
+};
+template <class T> Held<T> place_of(const T&& argument) { return {argument}; }
 
 template <class K, class... A>
 void launch(Shape shape, K&& kernel, A... arguments) {

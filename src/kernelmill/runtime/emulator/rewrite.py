@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from kernelmill.errors import CompileError, NotImplementedHere
+from kernelmill.runtime.emulator.calls import call_by_reference, call_of
 from kernelmill.runtime.emulator.ptx import is_ptx, translate
 from kernelmill.runtime.emulator.refusals import REFUSED_WORDS, refusal, unknown_ptx
 from kernelmill.runtime.emulator.steps import stepped_places
@@ -46,7 +47,6 @@ _ATTRIBUTES: Final = frozenset(
     )
 )
 _CONDITIONS: Final = {"if": 1, "ifdef": 1, "ifndef": 1, "endif": -1}
-_NULLS: Final = frozenset(("0", "NULL", "nullptr"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +105,8 @@ def rewrite(text: str, macros: frozenset[str] = frozenset()) -> Rewritten:
     Examples
     --------
     >>> from kernelmill.runtime.emulator.rewrite import rewrite
-    >>> rewrite("void f() { k<<<1, 32>>>(x); }").text
-    'void f() { km_emu::launch(km_emu::Shape(1, 32), [=](auto... a_) { k(a_...); }, x); }'
+    >>> print(rewrite("k<<<1, 32>>>(x);").text)
+    km_emu::launch(km_emu::Shape(1, 32), [=](auto&... a_) { k(km_emu::passed(a_)...); }, x);
     """
     writer = _Writer(joined_launches(tokens(text)), macros | kernel_macros(text))
     writer.run()
@@ -137,8 +137,9 @@ class _Writer:
     # The parameters of each definition: several mean that a name is overloaded.
     forms: dict[str, set[str]] = field(default_factory=dict)
     scopes: list[_Scope] = field(default_factory=list)
-    # Kernels that take a reference, and so see the host's variable itself.
-    by_reference: set[str] = field(default_factory=set)
+    # Kernels that take references, and so see the host's variables themselves: which of their
+    # parameters those are.
+    by_reference: dict[str, tuple[bool, ...]] = field(default_factory=dict)
     ptx: bool = False
     launches: bool = False
     spins: bool = False
@@ -243,7 +244,8 @@ class _Writer:
             spaces = [scope.name for scope in self.scopes if scope.name]
             name = "::".join([*spaces, found[0]])
             if "&" in found[2]:
-                self.by_reference.add(found[0])
+                parts = split(tokens(found[2][1:-1]), ",")
+                self.by_reference[found[0]] = tuple("&" in part for part in parts)
                 if "template" not in before:  # nobody but the text itself can launch it
                     return at + 1
             self.kernels.append(KernelName(name, "template" in before, found[1]))
@@ -378,10 +380,9 @@ class _Writer:
         config = "".join(self.found[at + 1 : end])
         given = self._inner(self.found[opened + 1 : last])
         short = name.partition("<")[0].rpartition("::")[2].strip()
-        by_bits = any(short == k.short and not k.template for k in self.kernels)
-        call = _call(name, given, by_bits=by_bits)
+        call = call_of(name, given)
         if short in self.by_reference:
-            call = f"[&] {{ {name}({given}); }}"
+            call = call_by_reference(name, given, self.by_reference[short])
         self.out.append(f"km_emu::launch(km_emu::Shape({config}), {call})")
         self.out.append(between + self.breaks(self.found[end + 1 : opened]))
         self.launches = True
@@ -410,32 +411,6 @@ _HANDLERS: Final[dict[str, Callable[[_Writer, int], int]]] = {
     "volatile": _Writer.volatile,
     **dict.fromkeys(REFUSED_WORDS, _Writer.refuse),
 }
-
-
-def _call(name: str, given: str, *, by_bits: bool) -> str:
-    """Return the arguments of `km_emu::launch` for a call: what a thread does, and with what.
-
-    `by_bits` says that the kernel's parameters have types of their own, so that classes can be
-    given to it without their copy constructors.
-    """
-    parts = ["".join(part).strip() for part in split(tokens(given), ",")]
-    taken_as = "auto&" if by_bits else "auto"
-    if any(part.startswith("{") for part in parts):
-        # Braces have no type to deduce, so the arguments are evaluated in every thread.
-        return f"[=] {{ {name}({given}); }}"
-    if any(part in _NULLS for part in parts) and "..." not in given:
-        # A null pointer is one only as a literal, so it stands in the call itself.
-        names = {i: f"a{i}_" for i, part in enumerate(parts) if part not in _NULLS}
-        taken = ", ".join(f"{taken_as} {n}" for n in names.values())
-        passed = {i: f"km_emu::passed({n})" if by_bits else n for i, n in names.items()}
-        inner = ", ".join(passed.get(i, part) for i, part in enumerate(parts))
-        rest = "".join(f", {parts[i]}" for i in names)
-        breaks = "\n" * (given.count("\n") - rest.count("\n"))
-        return f"[=]({taken}) {{ {name}({inner}); }}{rest}{breaks}"
-    inner = "km_emu::passed(a_)..." if by_bits else "a_..."
-    return f"[=]({taken_as}... a_) {{ {name}({inner}); }}" + (
-        f", {given}" if given.strip() else given
-    )
 
 
 def _parameter(part: Sequence[str]) -> str:
