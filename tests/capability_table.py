@@ -251,11 +251,6 @@ def summed_runs(x: Any) -> Any:
     return km.reduce_by_key(x, np.ones(element(x).size, np.int64), equal=equal)
 
 
-def last_of_runs(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    lengths = runs(x)[1]
-    return x[np.cumsum(lengths) - 1], lengths
-
-
 def empty(v: Any) -> Any:
     return v == 0
 
@@ -323,7 +318,7 @@ FAMILIES: dict[str, Family] = {
     "scan": Family(scanned, running),
     "exclusive_scan": Family(scanned_before, before),
     "scan_by_key": Family(counted, counts_in_runs),
-    "reduce_by_key": Family(summed_runs, last_of_runs),
+    "reduce_by_key": Family(summed_runs, runs),
     "unique_by_key": Family(with_places, first_places),
     "select": Family(lambda x: km.select(x, odd_key if is_struct(x) else odd), picked),
     "partition": Family(lambda x: km.partition(x, odd_key if is_struct(x) else odd), parted),

@@ -31,13 +31,14 @@ def looped(keys: Any, values: Any, op: Any, equal: Any, init: Any) -> tuple[list
     inclusive, exclusive, found, totals, total = [], [], [], [], None
     for i, (key, value) in enumerate(zip(keys, values, strict=True)):
         begins = i == 0 or not equal(keys[i - 1], key)
+        if begins:
+            found.append(key)
         if begins and i:
-            found.append(keys[i - 1])
             totals.append(total)
         exclusive.append(init if begins else total if init is None else op(init, total))
         total = value if begins else op(total, value)
         inclusive.append(total if init is None else op(init, total))
-    return inclusive, exclusive, found + list(keys[-1:]), totals + ([total] if len(keys) else [])
+    return inclusive, exclusive, found, totals + ([total] if len(keys) else [])
 
 
 def runs(size: int, seed: int) -> np.ndarray:
@@ -75,6 +76,34 @@ def test_structs_as_keys_and_halves_as_values() -> None:
     found, totals = km.reduce_by_key(keys, np.ones(400, np.float16))
     np.testing.assert_array_equal(totals, np.full(80, 5, np.float16))
     np.testing.assert_array_equal(found, keys[::5])
+
+
+def test_the_first_key_of_a_run_is_kept() -> None:
+    keys = np.array([0.0, -0.0, 2.25, 2.5, 2.75, 7.0, -0.0, 0.0])
+    found, totals = km.reduce_by_key(keys, np.arange(8), equal=lambda a, b: a // 1 == b // 1)
+    assert list(zip(found.tolist(), totals.tolist(), strict=True)) == [
+        (0.0, 1), (2.25, 9), (7.0, 5), (0.0, 13),
+    ]  # fmt: skip
+    found, _ = km.reduce_by_key(keys[[0, 1, 5, 6, 7]], np.arange(5))  # zeros are equal
+    np.testing.assert_array_equal(np.signbit(found), [False, False, True])
+
+
+@pytest.mark.parametrize("room", [0, 1, 2, 3, 5])
+@pytest.mark.parametrize("shorter", [0, 1])
+def test_nothing_is_written_beyond_the_shorter_buffer(room: int, shorter: int) -> None:
+    keys = np.array([10, 11, 20, 35, 36, 30])
+    out = [np.full(8, -1), np.full(8, -1), np.zeros(1, np.int64)]
+    given_out = tuple(a[:room] if i == shorter else a for i, a in enumerate(out))
+    decades = lambda a, b: a // 10 == b // 10
+    if room < 3:
+        with pytest.raises(km.ShapeError, match=rf"`out\[{shorter}\]` has room for {room} elem"):
+            km.reduce_by_key(keys, np.ones(6, int), equal=decades, out=given_out)
+    else:
+        km.reduce_by_key(keys, np.ones(6, int), equal=decades, out=given_out)
+    taken, rest = min(room, 3), [-1] * 8
+    assert out[0].tolist() == [10, 20, 35][:taken] + rest[taken:]
+    assert out[1].tolist() == [2, 1, 3][:taken] + rest[taken:]
+    assert out[2][0] == 3
 
 
 def test_nan_equals_nothing() -> None:

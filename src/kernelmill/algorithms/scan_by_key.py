@@ -129,19 +129,22 @@ def reduce_by_key(
     keys, values, op, equal, dtype, determinism
         As `km.inclusive_scan_by_key`. Sort by key first where equal keys are to meet.
     out
-        A tuple: a buffer for the last key of each run, one for the totals, arrays or iterators, and
-        an array of one integer for their number. Nothing is waited for then, and nothing is written
-        beyond the end of the shorter buffer; the count says how many there would be.
+        A tuple: a buffer for the first key of each run, one for the totals, arrays or iterators,
+        and an array of one integer for their number. Nothing is waited for then, and nothing is
+        written beyond the end of the shorter buffer; the count says how many there would be. For
+        arrays of the host, a buffer that was too small is an error then.
 
     Returns
     -------
     tuple of arrays
-        Keys and totals, in arrays of exactly their number, for which a GPU is waited for; `out`,
-        where given.
+        The first key of each run and its total, in arrays of exactly their number, for which a GPU
+        is waited for; `out`, where given.
 
     Raises
     ------
-    ShapeError, ArgumentError, OperatorError, DTypeError, DeviceError, CompileError
+    ShapeError
+        As `km.inclusive_scan_by_key`; or a buffer of the host was too small.
+    ArgumentError, OperatorError, DTypeError, DeviceError, CompileError
         As `km.inclusive_scan_by_key`.
 
     Examples

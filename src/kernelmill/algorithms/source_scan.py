@@ -408,7 +408,7 @@ class _Writer:
         self.lines += [*reading.values(), "typedef km::keyed_feed<Keys, Values, Same, Pair> Feed;"]
 
     def _key_buffers(self, keys: KeyText, count: DType) -> None:
-        """Append what takes the last key and the total of each segment."""
+        """Append what takes the first key and the total of each segment."""
         at = self.parts.result_operand
         taking = []
         columns = (

@@ -48,8 +48,9 @@ template <class T, int K> struct keyed_buffer {
   KM_INL void operator()(i64 i, const T& value) const { element<T>::store((char*)(data + i), value); }
 };
 
-// The last pair of each segment goes to what takes keys and totals, at the number of the segment; behind
-// the last element, the number of segments to operand At, whose step is the room of both.
+// The first key and the last value of each segment go to what takes keys and totals, at the number of the
+// segment; behind the last element, the number of segments to operand At, whose step is the room of both.
+// The last element of a segment writes the key that begins the next one, so that keys are compared once.
 template <class Keys, class Same, class Last, class Pair, class KeysTo, class TotalsTo, class Count, int At>
 struct keyed_sink {
   static constexpr bool contiguous = false;
@@ -72,13 +73,12 @@ struct keyed_sink {
         count((Count*)c.at(At)) {}
   KM_INL void operator()(i64 i, const Pair& x) const {
     const bool is_last = i + 1 == length;
+    if (i == 0 && room > 0) key(0, keys.at(0));
     if (!is_last && same(keys.at(i), keys.at(i + 1))) return;
-    const i64 to = (i64)x.heads - 1;
-    if (to < room) {
-      key(to, keys.at(i));
-      total(to, last(x.value));
-    }
-    if (is_last) *count = (Count)x.heads;
+    const i64 next = (i64)x.heads;
+    if (next <= room) total(next - 1, last(x.value));
+    if (is_last) *count = (Count)next;
+    else if (next < room) key(next, keys.at(i + 1));
   }
   // What is written where there is nothing.
   template <class Call> static KM_INL void none(const Call& c) { *(Count*)c.at(At) = 0; }
