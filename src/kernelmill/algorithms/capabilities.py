@@ -12,6 +12,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Final, get_args
 
 from kernelmill.algorithms.layout import Pattern
+from kernelmill.algorithms.refusals import REFUSALS, Refusal
 from kernelmill.algorithms.sort_numbers import PARTITIONED
 from kernelmill.dtypes import SCALARS
 from kernelmill.errors import DeviceError
@@ -206,17 +207,24 @@ class Capability:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """The table; `rows` is all of it, its text puts together what belongs together."""
+    """The table; `rows` is all of it, its text puts together what belongs together.
+
+    `refusals` are what is refused for more than a type and a layout, behind the rows in the text.
+    """
 
     rows: tuple[Capability, ...]
+    refusals: tuple[Refusal, ...] = ()
 
     def __str__(self) -> str:
         lines = [("family", "backend", "dtypes", "layouts", "supported"), *_merged(self.rows)]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        return "\n".join(
+        text = [
             "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
             for line in lines
-        )
+        ]
+        if self.refusals:
+            text += ["", "refused besides:", *(f"  {r.line()}" for r in self.refusals)]
+        return "\n".join(text)
 
     def find(
         self,
@@ -254,7 +262,8 @@ def capabilities() -> Capabilities:
 
     "broadcast" is an array with zero strides, "transposed" one whose last axis is not the
     contiguous one, as `x.T`; the others are made by `km.iterators`. bfloat16 comes in arrays of
-    `ml_dtypes` or torch; a reduction of structs takes an operator of the user.
+    `ml_dtypes` or torch; a reduction of structs takes an operator of the user. `refusals` are what
+    options, operators and sizes of elements leave out.
 
     Examples
     --------
@@ -274,7 +283,8 @@ def capabilities() -> Capabilities:
                 _through(family, dtype, backend),
             )
             for family, backend, dtype, layout in product(FAMILIES, BACKENDS, DTYPES, LAYOUTS)
-        )
+        ),
+        REFUSALS,
     )
 
 

@@ -32,10 +32,11 @@ from kernelmill.algorithms.iterators import is_iterator
 from kernelmill.algorithms.moves import moved
 from kernelmill.algorithms.plan import Bound, Cost, Scope, build
 from kernelmill.algorithms.policy import histogram_policy
+from kernelmill.algorithms.refusals import WEIGHTS
 from kernelmill.algorithms.source_histogram import HistogramText, cuda_text, host_text
 from kernelmill.compiler.cpp_types import type_spelling
 from kernelmill.dtypes import DType, complex128, float64, int64
-from kernelmill.errors import ArgumentError, DTypeError, NotImplementedHere, ShapeError
+from kernelmill.errors import ArgumentError, DTypeError, ShapeError
 from kernelmill.runtime.backend import Grid
 from kernelmill.runtime.native import native
 
@@ -255,12 +256,13 @@ def _total(request: Request, own: DType | None) -> DType:
     """Return the type of the results."""
     if own is None:
         return int64
-    if request.determinism == "device_to_device" and _sum_of(own, request.total or own) != int64:
-        raise NotImplementedHere(
-            f"sums of {own} weights have no order that is the same on every device: "
-            "`determinism='device_to_device'`",
-            hint="use integer weights, or the default 'run_to_run'",
+    if own.kind == "complex" and request.total is not None and request.total.kind != "complex":
+        raise DTypeError(
+            f"`weights` has elements of {own}; they are added in {request.total}",
+            hint="count their parts one after the other: `weights.real`, `weights.imag`",
         )
+    if request.determinism == "device_to_device" and _sum_of(own, request.total or own) != int64:
+        raise WEIGHTS.error(type=own)
     return request.total or own
 
 

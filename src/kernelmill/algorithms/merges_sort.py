@@ -24,11 +24,11 @@ from kernelmill.algorithms.orders import own_order
 from kernelmill.algorithms.plan import Bound, Built, build
 from kernelmill.algorithms.policy import chip_of
 from kernelmill.algorithms.policy_merges import SPLIT_THREADS, merge_tile, split_blocks
+from kernelmill.algorithms.refusals import WIDE
 from kernelmill.algorithms.series import bound_steps
 from kernelmill.algorithms.sort_cuda import Call, absent
 from kernelmill.algorithms.sort_cuda_passes import Arrays, as_rows, flags_of, new, number, step
 from kernelmill.compiler.op import specialize
-from kernelmill.errors import NotImplementedHere
 from kernelmill.runtime.backend import CompilesAhead, Grid
 
 if TYPE_CHECKING:
@@ -71,11 +71,7 @@ def fitting_tile(
     """Return the tile of a merge; raises NotImplementedHere where none holds its elements."""
     tile = merge_tile(order.chip, order.itemsize, length, pays=pays)
     if tile is None:
-        raise NotImplementedHere(
-            f"{name} of elements of {order.type.itemsize} bytes has no form for CUDA in this "
-            f"version; the arrays are on {backend.name}",
-            hint="sort places by a key with `km.argsort`, or copy the arrays to the host",
-        )
+        raise WIDE.error(name=name, bytes=order.type.itemsize, device=backend.name)
     return tile
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from kernelmill.algorithms.policy import Chip
 
 __all__ = [
+    "LARGEST_ELEMENT",
     "SPARE_THREADS",
     "SPLIT_THREADS",
     "MergeTile",
@@ -78,6 +79,9 @@ _TILES: Final[dict[Chip, tuple[MergeTile, ...]]] = {
         MergeTile(256, _ANY, 64, 1, 1),
     ),
 }
+
+# Bytes of the largest elements that are compared on a device.
+LARGEST_ELEMENT: Final = max(tile.largest for tiles in _TILES.values() for tile in tiles)
 
 
 def merge_tile(chip: Chip, element_bytes: int, length: int, *, pays: bool) -> MergeTile | None:

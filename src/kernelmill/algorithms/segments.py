@@ -30,12 +30,13 @@ from kernelmill.algorithms.moves import computed, moved
 from kernelmill.algorithms.offsets import check_computed, check_offsets
 from kernelmill.algorithms.plan import Bound, Built, Scope, aligned, build
 from kernelmill.algorithms.policy import GROUP_TILES, records_bytes, segment_tree, segments_evenly
+from kernelmill.algorithms.refusals import SEGMENTS
 from kernelmill.algorithms.source import storing
 from kernelmill.algorithms.source_reduce import FoldText
 from kernelmill.algorithms.source_segments import SEGMENT_WARPS, SegmentsText
 from kernelmill.compiler.op import WELL_KNOWN, Op
 from kernelmill.dtypes import DType, StructType, promotion
-from kernelmill.errors import ArgumentError, DeviceError, DTypeError, NotImplementedHere, ShapeError
+from kernelmill.errors import ArgumentError, DeviceError, DTypeError, ShapeError
 from kernelmill.runtime.backend import Grid
 from kernelmill.runtime.devices import current_backend
 from kernelmill.runtime.memory import is_on_cuda
@@ -240,11 +241,7 @@ def _check_fold(
     )
     exact = known and fold.op.name in (_EXACT_INTEGERS if integer else frozenset())
     if not exact:
-        raise NotImplementedHere(
-            f"{request.name} of {fold.op.name} in {fold.accumulator} has no order that is the same "
-            "on every device: `determinism='device_to_device'`",
-            hint="use `segment_size=` where all are of one length, or the default 'run_to_run'",
-        )
+        raise SEGMENTS.error(name=request.name, operator=fold.op.name, type=fold.accumulator)
 
 
 # ----------------------------------------------------------------------------- the kernel

@@ -10,6 +10,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from kernelmill.compiler.cpp_types import Names, type_spelling
+from kernelmill.compiler.raw import IMAGE_ALONE
 from kernelmill.errors import NotImplementedHere, OperatorError
 from kernelmill.toolchain.attached import attach
 
@@ -86,7 +87,7 @@ def _check(raw: Raw, *, on_cuda: bool) -> None:
     name = raw.symbol
     if raw.image and not on_cuda:
         raise NotImplementedHere(
-            f"{name} is a raw operator of LTO-IR, which runs on GPUs alone",
+            IMAGE_ALONE.format(symbol=name),
             hint="give its C++ text for other devices: km.RawOp(cpp=…)",
         )
     if on_cuda and not raw.image and "__device__" not in raw.text and "KM_INL" not in raw.text:

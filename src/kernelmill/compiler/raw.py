@@ -18,7 +18,7 @@ from kernelmill.errors import ArgumentError, DeviceError, DTypeError, NotImpleme
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Raw", "RawOp", "Slot", "check_device"]
+__all__ = ["IMAGE_ALONE", "Raw", "RawOp", "Slot", "check_device"]
 
 Element: TypeAlias = DType | StructType
 Place: TypeAlias = Literal["host", "cuda"]
@@ -30,6 +30,7 @@ _NO_CODE: Final = re.compile(
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _HEAD: Final = re.compile(r"([A-Za-z_]\w*)\s*\([^;{}]*\)\s*(?:const\s*|noexcept\s*)*$", re.ASCII)
 _WORD: Final = 8
+IMAGE_ALONE: Final = "{symbol} is a raw operator of LTO-IR, which runs on GPUs alone"
 _PYTHONS: Final = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
 
 
@@ -232,7 +233,7 @@ def check_device(raw: Raw, device: str) -> None:
     on_gpu = device.startswith("cuda")
     if raw.image and not on_gpu:
         raise NotImplementedHere(
-            f"{raw.symbol} is a raw operator of LTO-IR, which runs on GPUs alone",
+            IMAGE_ALONE.format(symbol=raw.symbol),
             hint="give its C++ text for other devices: km.RawOp(cpp=…)",
         )
     if raw.place not in (None, "cuda" if on_gpu else "host"):
