@@ -200,6 +200,18 @@ def test_a_plan_keeps_its_bins() -> None:
     assert fixed(np.array([0, 2, 2, 7])).tolist() == [1, 0, 2]
 
 
+def test_equal_bounds_of_other_types_have_edges_of_their_own() -> None:
+    """Edges of bounds are kept, and (0.0, 1.0) == (np.float64(0), np.float64(1))."""
+    x = np.linspace(0, 1, 1001, dtype=np.float32)
+    for kind in (float, np.float64, np.float32, int, np.float64, float):
+        bounds = kind(0), kind(1)
+        wanted, edges = np.histogram(x, 7, bounds)
+        counts, found = km.histogram(x, 7, bounds)
+        np.testing.assert_array_equal(counts, wanted)
+        np.testing.assert_array_equal(found, edges)
+        assert found.dtype == edges.dtype
+
+
 # ----------------------------------------------------------------------------- bad arguments
 
 NUMBERS = np.arange(4.0)
@@ -212,7 +224,15 @@ FAULTS: list[tuple[Any, type[Exception], str]] = [
     (lambda: km.histogram(np.array([1, np.nan]), 3), km.ArgumentError, "autodetected range of [nan, nan] is not finite"),
     (lambda: km.histogram(NUMBERS, [0, 2, 1]), km.ArgumentError, "`bins` must increase monotonically: edge 1 is 2, edge 2 is 1"),
     (lambda: km.histogram(NUMBERS, [1]), km.ArgumentError, "`bins` has shape (1,); expected: at least two edges"),
-    (lambda: km.histogram(NUMBERS, [0, np.nan]), km.ArgumentError, "`bins` holds nan"),
+    (lambda: km.histogram(NUMBERS, [0, np.nan]), km.ArgumentError, "`bins` holds nan at 1"),
+    (lambda: km.histogram(NUMBERS, [0, np.nan, 2]), km.ArgumentError, "`bins` holds nan at 1"),
+    (lambda: km.histogram(NUMBERS, 3, range=(1, 2, 3)), km.ArgumentError, "`range` is (1, 2, 3); expected: two numbers, the outer edges"),
+    (lambda: km.histogram(NUMBERS, 3, range=5), km.ArgumentError, "`range` is 5; expected: two numbers, the outer edges"),
+    (lambda: km.bincount(np.array([1 << 40])), km.ArgumentError, "`x` holds 1099511627776; the limit is 2147483583"),
+    (lambda: km.bincount(np.array([(1 << 64) - 1], np.uint64)), km.ArgumentError, "`x` holds 18446744073709551615; the limit is 2147483583"),
+    (lambda: km.bincount(np.array([1]), minlength=1 << 40), km.ArgumentError, "`minlength` is 1099511627776; the limit is 2147483584"),
+    (lambda: km.bincount(np.zeros(0, int), np.ones(3)), km.ShapeError, "`weights` has shape (3,), `x` has (0,)"),
+    (lambda: km.bincount(np.arange(3), np.ones(3, complex)), km.DTypeError, "`weights` has elements of complex128; they are added in float64"),
     (lambda: km.histogram(NUMBERS + 1j, 3), km.DTypeError, "`x` has elements of complex128, which have no order"),
     (lambda: km.histogram(NUMBERS, 3, range=(0, 1), weights=np.ones(3)), km.ShapeError, "`weights` has shape (3,), `x` has (4,)"),
     (lambda: km.histogram(NUMBERS, 3, range=(0, 1), weights=np.ones(4), determinism="device_to_device"), km.NotImplementedHere,

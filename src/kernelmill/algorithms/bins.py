@@ -61,19 +61,25 @@ def even(
     `bounds` are the outer edges; None where there are no values.
     """
     count = _count_of(bins, name)
-    kind = np.dtype(np.uint8) if values is bool_ else values.to_numpy()
-    low, high = (0, 1) if bounds is None else bounds
+    low, high = (0, 1) if bounds is None else _bounds_of(bounds)
     hashes = isinstance(low, _NUMBERS) and isinstance(high, _NUMBERS)
     make = _even if hashes else _even.__wrapped__
-    found, edges = make(values, kind, count, (low, high), closed=closed)
+    found, edges = make(values, count, low, high, closed=closed)
     return found, edges.copy()
+
+
+def _bounds_of(bounds: object) -> tuple[Any, Any]:
+    """Return the outer edges; they are told apart from equal ones of other types by the cache."""
+    if isinstance(bounds, (tuple, list, np.ndarray)) and len(bounds) == 2:  # noqa: PLR2004
+        return bounds[0], bounds[1]
+    raise ArgumentError(f"`range` is {bounds!r}; expected: two numbers, the outer edges")
 
 
 @lru_cache(maxsize=256, typed=True)
 def _even(
-    values: DType, kind: np.dtype[Any], count: int, bounds: tuple[Any, Any], *, closed: bool
+    values: DType, count: int, low: Any, high: Any, *, closed: bool
 ) -> tuple[Bins, np.ndarray[Any, Any]]:
-    low, high = bounds
+    kind = np.dtype(np.uint8) if values is bool_ else values.to_numpy()
     try:
         edges = np.histogram_bin_edges(np.empty(0, kind), count, range=(low, high))
     except (ValueError, TypeError) as error:
@@ -145,8 +151,8 @@ def edged(values: DType, edges: np.ndarray[Any, Any], *, closed: bool, name: str
             f"`{name}` must increase monotonically: edge {at} is {edges[at]}, edge {at + 1} is "
             f"{edges[at + 1]}"
         )
-    if edges.dtype.kind not in "biu" and bool(np.isnan(edges[-1])):
-        raise ArgumentError(f"`{name}` holds nan")
+    if edges.dtype.kind not in "biu" and bool(np.isnan(edges).any()):
+        raise ArgumentError(f"`{name}` holds nan at {int(np.argmax(np.isnan(edges)))}")
     common = np.result_type(*(_COMPARED.get(t, t) for t in (values.name, edges.dtype.name)))
     if common.kind in "iu":
         common = np.dtype(np.uint64 if common == np.uint64 else np.int64)

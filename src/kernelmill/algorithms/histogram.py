@@ -13,7 +13,7 @@ import numpy as np
 
 from kernelmill import events
 from kernelmill.algorithms.arguments import argument, outputs_of
-from kernelmill.algorithms.bins import Bins, edged, even, own
+from kernelmill.algorithms.bins import MOST_BINS, Bins, edged, even, own
 from kernelmill.algorithms.feeds import Seen, seen
 from kernelmill.algorithms.histograms import MOST_CHANNELS, Request, prepare
 from kernelmill.algorithms.iterators import is_iterator
@@ -222,12 +222,25 @@ def bincount(
         if low < 0:
             raise ArgumentError(f"`x` holds {low}; the least is 0")
         count, trims = max(least, high + 1), False
+    _check_length(count, least)
     if not count:
         total = int64 if weights is None else float64
+        if weights is not None and seen("weights", weights).size:
+            raise ShapeError(
+                f"`weights` has shape {seen('weights', weights).shape}, `x` has {given.shape}"
+            )
         return outputs_of(None, (total,), (0,), given.arguments)[1]
     request = Request((own(count),), weights is not None, float64, determinism)
     made = _run(request, _with(x, weights), None)
     return _trimmed(made, least) if trims else made
+
+
+def _check_length(count: int, least: int) -> None:
+    """Refuse more counts than there can be, by what asks for them."""
+    if count > MOST_BINS:
+        asked = f"`minlength` is {least}" if count == least else f"`x` holds {count - 1}"
+        most = MOST_BINS if count == least else MOST_BINS - 1
+        raise ArgumentError(f"{asked}; the limit is {most}")
 
 
 def _are_bytes(given: Seen) -> bool:

@@ -6,17 +6,16 @@ and `scans.py`.
 
 from __future__ import annotations
 
-import operator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from kernelmill import events
-from kernelmill.algorithms.arguments import argument
+from kernelmill.algorithms.arguments import argument, integer_of
 from kernelmill.algorithms.determinism import check_determinism
 from kernelmill.algorithms.feed_nodes import ended
-from kernelmill.algorithms.iterators import counting, is_iterator, length_of, strided
+from kernelmill.algorithms.iterators import counting, is_iterator, length_of, shape_of, strided
 from kernelmill.algorithms.iterators import zip as zipped
 from kernelmill.algorithms.plan import Bound, Plan, execute, key_of, lately, remember
 from kernelmill.algorithms.reduce import reduce, transform_reduce
@@ -173,7 +172,7 @@ def segmented_scan(
         offsets, segment_size = _even_offsets(x, offsets, segment_size), None
     if segment_size is not None:
         rows = _rows(x, offsets, segment_size)
-        given = None if out is None else out.reshape(-1, segment_size)
+        given = None if out is None else _rows_of(out, _length_of(x), segment_size)
         scan = exclusive_scan if exclusive else inclusive_scan
         made = scan(rows, op, axis=1, init=init, dtype=dtype, out=given, determinism=determinism)
         return made.reshape(-1) if out is None else out
@@ -199,13 +198,22 @@ def _rows(x: Any, offsets: Any, segment_size: int) -> Any:
     return array.reshape(length // size, size)
 
 
+def _rows_of(out: Any, length: int, segment_size: int) -> Any:
+    """Return an output of a scan with a row for each segment; never a copy of it."""
+    shape = shape_of(out)
+    if shape != (length,):
+        raise ShapeError(f"`out` has shape {shape}, the result has {(length,)}")
+    array = out if hasattr(out, "reshape") else np.asarray(out)  # a buffer
+    return array.reshape(length // segment_size, segment_size)
+
+
 def _size_of(x: Any, offsets: Any, segment_size: int) -> int:
     """Return the length of all segments, if the elements are whole ones of it."""
     if offsets is not None:
         raise ArgumentError(
             "`offsets` and `segment_size` were both given; one says what segments are"
         )
-    size, length = operator.index(segment_size), _length_of(x)
+    size, length = integer_of(segment_size, "segment_size"), _length_of(x)
     if size < 1 or length % size:
         raise ShapeError(
             f"`segment_size` is {size}, `x` has {length} elements: not a multiple",
