@@ -184,6 +184,24 @@ def test_adjacent_difference(count: int, place: str) -> None:
         np.testing.assert_array_equal(out[::-1], wanted * 3)
 
 
+@pytest.mark.parametrize("count", [2, 3, 129])
+def test_neighbours_are_read_before_results_lie_on_them(count: int, place: str) -> None:
+    x = np.random.default_rng(count).integers(0, 100, count)
+    wanted = np.concatenate([x[::-1][:1], np.diff(x[::-1])])
+    forms = (
+        lambda a: km.adjacent_difference(it.reverse(a), out=a),
+        lambda a: km.adjacent_difference(it.permutation(a, np.arange(count)[::-1]), out=a),
+        lambda a: km.adjacent_difference(a[::-1], out=a),
+    )
+    for form in forms:
+        room = x.copy()
+        form(room)
+        np.testing.assert_array_equal(room, wanted)
+    room = x.copy()
+    km.adjacent_difference(room, out=it.reverse(room))
+    np.testing.assert_array_equal(room[::-1], np.concatenate([x[:1], np.diff(x)]))
+
+
 @pytest.mark.parametrize("count", [0, 1, 2, 129])
 def test_plans_of_neighbours(count: int, place: str) -> None:
     x = np.random.default_rng(count).integers(0, 100, count)
@@ -349,6 +367,14 @@ def test_elements_are_part_of_one_operator() -> None:
          "`out` has shape (1, 1); expected: one dimension"),
         (lambda: km.adjacent_difference(X, lambda a, b: (a, b)),
          "the operator returns (float32, float32); adjacent_difference stores one value"),
+        (lambda: it.constant(300, dtype=np.uint8), "`value` is 300, out of bounds for uint8"),
+        (lambda: it.constant(np.inf, dtype=int), "`value` is inf, out of bounds for int64"),
+        (lambda: it.constant("a", dtype=float), "`value` is 'a'; expected: a number"),
+        (lambda: it.counting(10**400, dtype=float),
+         "`start` is of 1329 bits, out of bounds for float64"),
+        (lambda: it.counting(0, np.nan, dtype=int), "`step` is nan; expected: a number"),
+        (lambda: km.reduce(X, init=10**400),
+         "Python integer of 1329 bits out of bounds for float32"),
     ],
 )  # fmt: skip
 def test_faults(call: Callable[[], Any], text: str) -> None:

@@ -180,6 +180,15 @@ def test_init_stands_before_the_first_element() -> None:
     assert km.inclusive_scan(x[:0], init=7).shape == (0,)
 
 
+@pytest.mark.host
+def test_an_init_in_a_tensor_of_any_type() -> None:
+    torch = pytest.importorskip("torch")
+    for name in ("bfloat16", "float16", "int8", "float64"):
+        type_ = getattr(torch, name)
+        found = km.inclusive_scan(torch.ones(3, dtype=type_), init=torch.tensor(2, dtype=type_))
+        assert found.tolist() == [3, 4, 5]
+
+
 def test_dtype_and_out_decide_the_types() -> None:
     x = np.full(300, 100, np.int8)
     assert km.inclusive_scan(x).dtype == np.int64

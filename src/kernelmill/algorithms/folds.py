@@ -277,14 +277,19 @@ def _slot(type_: DType) -> DType:
 
 def _converted(value: Any, type_: DType) -> Any:  # Any: a Python number
     """Return `init` as a Python number of its type; integers must fit."""
-    if type_.is_integer and isinstance(value, (int, np.integer)):
-        if not type_.min <= int(value) <= type_.max:
-            raise ScalarOverflowError(
-                f"Python integer {integer_text(int(value))} out of bounds for {type_}",
-                hint="`init` starts the result",
-            )
-        return int(value)
-    return type_.to_numpy().type(value).item()
+    whole = type_.is_integer and isinstance(value, (int, np.integer))
+    try:
+        if not whole:
+            return type_.to_numpy().type(value).item()
+        fits = type_.min <= int(value) <= type_.max
+    except OverflowError:  # an integer that no float is near
+        fits = False
+    if not fits:
+        raise ScalarOverflowError(
+            f"Python integer {integer_text(int(value))} out of bounds for {type_}",
+            hint="`init` starts the result",
+        )
+    return int(value)
 
 
 def _parts(value: Any, type_: DType) -> tuple[Any, ...]:

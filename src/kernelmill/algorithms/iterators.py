@@ -36,9 +36,10 @@ from kernelmill.algorithms.sequences import (
     shape_of,
     with_arrays,
 )
+from kernelmill.compiler.literals import integer_text
 from kernelmill.compiler.op import Op, as_op
 from kernelmill.dtypes import DType, StructType, dtype_of, int64
-from kernelmill.errors import ArgumentError, ShapeError
+from kernelmill.errors import ArgumentError, ScalarOverflowError, ShapeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,11 +99,25 @@ def counting(start: Any = 0, step: Any = 1, *, dtype: object = None) -> Sequence
         raise ArgumentError(f"`dtype` is {found}; expected: an integer or float type")
     if not (_is_number(start) and _is_number(step)):
         raise ArgumentError(f"`start` and `step` are {start!r}, {step!r}; expected: numbers")
+    for name, value in (("start", start), ("step", step)):
+        if found.kind == "float" or isinstance(value, (float, np.floating)):
+            _held(name, value, found)
     return Counting((), start, step, found)
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float, np.number)) and not isinstance(value, complex)
+
+
+def _held(name: str, value: Any, type_: DType) -> Any:  # Any: a NumPy scalar
+    """Return a number in a type; raises where it is none, or no number of that type."""
+    try:
+        return type_.to_numpy().type(value)
+    except OverflowError:
+        shown = integer_text(value) if isinstance(value, int) else repr(value)
+        raise ScalarOverflowError(f"`{name}` is {shown}, out of bounds for {type_}") from None
+    except (TypeError, ValueError):
+        raise ArgumentError(f"`{name}` is {value!r}; expected: a number") from None
 
 
 def _type_of(*values: Any) -> DType | StructType:
@@ -138,7 +153,7 @@ def constant(value: Any, *, dtype: object = None) -> Sequenced:
     if np.ndim(value) and known is None:
         raise ArgumentError(f"`value` has shape {np.shape(value)}; expected: one value")
     if isinstance(found, DType):
-        value = found.to_numpy().type(value)
+        value = _held("value", value, found)
     return Constant((), value, found)
 
 

@@ -38,7 +38,7 @@ from kernelmill.runtime.devices import current_backend
 from kernelmill.runtime.memory import as_view
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from kernelmill.algorithms.arguments import Argument
     from kernelmill.algorithms.layout import Access
@@ -326,7 +326,8 @@ def _bounds(operator: Op, part: Any, made: Any, ground: Ground, length: int) -> 
     """Return the launches: on a device one, on the host one for the rest and one for the first."""
     if ground.target == "cuda":
         return [_at_once(operator, part, made, ground, length)]
-    bounds = []
+    bounds: list[Bound] = []
+    written: list[Argument] = []
     if length > 1:
         ground.length = length - 1
         strand = Strand(ground)
@@ -334,11 +335,12 @@ def _bounds(operator: Op, part: Any, made: Any, ground: Ground, length: int) -> 
         value, type_ = strand.apply(operator, pair)
         strand.write(made, nodes.Stored(value, _element(type_)), _element(type_), _NEXT)
         bounds.append(_launch(operator, strand, length - 1))
+        written = [a for _, a in strand.outputs]
     ground.length = min(1, length)
     strand = Strand(ground)
     stored = _element(_result(operator, part, ground))
     strand.write(made, nodes.Stored(strand.read(part, _HERE)[0], stored), stored, _HERE)
-    return [*bounds, _launch(operator, strand, ground.length)]
+    return [*bounds, _launch(operator, strand, ground.length, written)]
 
 
 def _at_once(operator: Op, part: Any, made: Any, ground: Ground, length: int) -> Bound:
@@ -355,7 +357,8 @@ def _at_once(operator: Op, part: Any, made: Any, ground: Ground, length: int) ->
     return _launch(operator, strand, length)
 
 
-def _launch(operator: Op, strand: Strand, length: int) -> Bound:
+def _launch(operator: Op, strand: Strand, length: int, before: Sequence[Argument] = ()) -> Bound:
+    """Return a launch; what the one before it writes, `before`, it reads as it was."""
     if not strand.operands:
         strand.operand(strand.ground.index(), int64)
     operands: list[Argument] = strand.operands
@@ -363,7 +366,8 @@ def _launch(operator: Op, strand: Strand, length: int) -> Bound:
     items = tuple(n for n, _ in strand.outputs)
     node = items[0] if len(items) == 1 else nodes.Pack(items, None)
     woven = weave(operator.name, node, strand.params(), strand.operators, strand.types)
-    given = list(apart(operands, outputs, elementwise=True))
+    kept = apart(operands, before, elementwise=False)
+    given = list(apart(kept, outputs, elementwise=True))
     backend_of(given, "transform")
     bound = bind_operands(operator, woven, given, outputs, (length,))
     elements = length if outputs else 0

@@ -10,8 +10,9 @@ import numpy as np
 from kernelmill.algorithms.arguments import Argument, argument
 from kernelmill.compiler.builder import FunctionBuilder, convert
 from kernelmill.compiler.ir import Program
-from kernelmill.dtypes import DType, can_store
+from kernelmill.dtypes import DType, bfloat16, can_store
 from kernelmill.errors import ArgumentError, DTypeError, ShapeError
+from kernelmill.runtime.memory import array_of
 
 if TYPE_CHECKING:
     from kernelmill.algorithms.folds import Fold
@@ -40,7 +41,10 @@ def init_of(init: Any, x: Argument) -> tuple[Any, Argument | None]:
             f"`init` has shape {given.view.shape}; expected: a number or an array of no dimensions"
         )
     if given.view.place is None:
-        return np.asarray(init)[()], None
+        value = array_of(given.view)
+        if given.view.dtype is bfloat16:  # as its bits; a Python number is of any float type
+            return float((value.astype(np.uint32) << 16).view(np.float32)), None
+        return value[()], None
     if given.view.place != x.view.place:
         raise ArgumentError(f"`init` is on {given.view.place}, `x` on {x.view.place}")
     return None, given
