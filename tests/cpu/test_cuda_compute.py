@@ -17,7 +17,7 @@ from kernelmill.compat import cuda_compute as cc
 from kernelmill.compat.cuda_compute import types
 from kernelmill.compat.cuda_compute.op import DeviceCode, RawOp
 
-# The public names of cuda.compute 1.2.1, without those of its build cache.
+# The public names of cuda.compute 1.2.1.
 NAMES = """
 binary_transform clear_all_caches CacheModifiedInputIterator ConstantIterator CountingIterator
 DiscardIterator exclusive_scan gpu_struct histogram_even inclusive_scan lower_bound
@@ -27,7 +27,7 @@ make_unary_transform make_unique_by_key make_upper_bound OpKind Determinism Perm
 ProxyArray ProxyValue reduce_into ReverseIterator ShuffleIterator segmented_reduce select serialize
 deserialize DoubleBuffer SortOrder make_merge_sort make_radix_sort make_segmented_sort merge_sort
 radix_sort segmented_sort TransformIterator TransformOutputIterator three_way_partition unary_transform
-unique_by_key upper_bound ZipIterator
+unique_by_key upper_bound ZipIterator clear_pch_cache pch_cache_dir
 """.split()
 
 SIGNATURES = {
@@ -61,6 +61,42 @@ def test_names_and_signatures():
         found = inspect.signature(getattr(cc, name)).parameters
         assert " ".join(found) == parameters
         assert all(p.kind is p.KEYWORD_ONLY for p in found.values())
+
+
+def test_precompiled_headers_and_adapters_that_are_not_needed():
+    assert cc.clear_pch_cache() == 0
+    assert cc.pch_cache_dir() is None
+    assert cc.op.make_op_adapter(cc.OpKind.PLUS) is cc.OpKind.PLUS
+    total = np.zeros(1, np.int64)
+    added = cc.op.make_op_adapter(lambda a, b: a + b)
+    cc.reduce_into(d_in=np.arange(5), d_out=total, num_items=5, op=added, h_init=np.int64(0))
+    assert total[0] == 10
+    with pytest.raises(TypeError, match="'plus' is no operator"):
+        cc.op.make_op_adapter("plus")
+
+
+def test_a_sort_of_segments_is_made_without_values():
+    keys, ends = np.array([3, 1, 2, 0]), np.array([2, 4])
+    double = cc.DoubleBuffer(keys, np.zeros(4, np.int64))
+    begins = np.array([0, 2])
+    made = cc.make_segmented_sort(
+        d_in_keys=double,
+        start_offsets_in=begins,
+        end_offsets_in=ends,
+        order=cc.SortOrder.ASCENDING,
+    )
+    made(
+        temp_storage=np.empty(1, np.uint8),
+        d_in_keys=double,
+        d_out_keys=None,
+        d_in_values=None,
+        d_out_values=None,
+        num_items=4,
+        num_segments=2,
+        start_offsets_in=begins,
+        end_offsets_in=ends,
+    )
+    assert double.current().tolist() == [1, 3, 0, 2]
 
 
 # ----------------------------------------------------------------------------- reductions

@@ -9,7 +9,11 @@ has beyond `cuda.compute`, and what it lacks, stands in docs/how-to/move-from-cu
 """
 
 from kernelmill.compat.cuda_compute import algorithms, iterators, op, struct, types, typing
-from kernelmill.compat.cuda_compute.algorithm import clear_all_caches
+from kernelmill.compat.cuda_compute.algorithm import (
+    clear_all_caches,
+    clear_pch_cache,
+    pch_cache_dir,
+)
 from kernelmill.compat.cuda_compute.algorithms import (
     DoubleBuffer,
     SortOrder,
@@ -83,6 +87,7 @@ __all__ = [
     "algorithms",
     "binary_transform",
     "clear_all_caches",
+    "clear_pch_cache",
     "deserialize",
     "exclusive_scan",
     "gpu_struct",
@@ -107,6 +112,7 @@ __all__ = [
     "make_upper_bound",
     "merge_sort",
     "op",
+    "pch_cache_dir",
     "radix_sort",
     "reduce_into",
     "segmented_reduce",

@@ -14,15 +14,18 @@ from kernelmill.runtime.memory import is_on_cuda
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
+    from pathlib import Path
 
 __all__ = [
     "WORKSPACE",
     "Algorithm",
     "check_stream",
     "clear_all_caches",
+    "clear_pch_cache",
     "deserialize",
     "kept",
     "ordered_on",
+    "pch_cache_dir",
     "serialize",
 ]
 
@@ -116,6 +119,16 @@ _KEPT: dict[Hashable, Algorithm] = {}
 def clear_all_caches() -> None:
     """Forget all algorithms that were made; kernels stay in the cache on disk."""
     _KEPT.clear()
+
+
+def clear_pch_cache() -> int:
+    """Return how many precompiled headers were removed: none, since none are kept."""
+    return 0
+
+
+def pch_cache_dir() -> Path | None:
+    """Return where precompiled headers are kept: nowhere, since there are none."""
+    return None
 
 
 def kept(make: Callable[[], Algorithm], *arguments: Any) -> Algorithm:  # Any: whatever is passed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from kernelmill.dtypes import DType, StructType, bool_
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["DeviceCode", "OpKind", "RawOp", "operator_for"]
+__all__ = ["DeviceCode", "OpAdapter", "OpKind", "RawOp", "make_op_adapter", "operator_for"]
 
 
 class OpKind(IntEnum):
@@ -81,6 +81,19 @@ _OTHERS: Final[dict[OpKind, Callable[..., Any]]] = {
     OpKind.IDENTITY: lambda a: a,
     OpKind.NEGATE: lambda a: -a,
 }
+
+
+def make_op_adapter(op: Any) -> Any:  # Any: an operator
+    """Return an operator as algorithms take it: as it is, since they need no adapter.
+
+    Raises
+    ------
+    TypeError
+        It is none.
+    """
+    if isinstance(op, (OpKind, RawOp)) or callable(op):
+        return op
+    raise TypeError(f"{op!r} is no operator: an OpKind, a RawOp or a function")
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +235,10 @@ def _native(
     return NativeOp(
         **kept, name=given.name, arguments=arguments, result=result or bool_, by_pointer=True
     )
+
+
+# What `make_op_adapter` returns.
+OpAdapter: TypeAlias = "OpKind | RawOp | Callable[..., Any]"
 
 
 def _code(given: bytes | DeviceCode) -> DeviceCode:

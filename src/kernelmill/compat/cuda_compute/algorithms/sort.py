@@ -322,9 +322,9 @@ def make_merge_sort(
 def make_segmented_sort(
     *,
     d_in_keys: Any,
-    d_out_keys: Any,
-    d_in_values: Any,
-    d_out_values: Any,
+    d_out_keys: Any = None,
+    d_in_values: Any = None,
+    d_out_values: Any = None,
     start_offsets_in: Any,
     end_offsets_in: Any,
     order: SortOrder,
