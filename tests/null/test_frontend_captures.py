@@ -36,8 +36,22 @@ class Gain(enum.Enum):
     HALF = 0.5
 
 
+CRIMSON = Color.RED
+
+
 class Limits:
     high = 9
+
+    @classmethod
+    def within(cls, v):
+        return min(v, cls.high)
+
+    @staticmethod
+    def twice(v):
+        return v * 2
+
+
+LIMITS = Limits()
 
 
 @km.struct
@@ -47,6 +61,20 @@ class Point:
 
 
 ORIGIN = Point(1.5, 2)
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda a: Limits.within(a), 9),
+        (lambda a: LIMITS.within(a), 9),
+        (lambda a: Limits.twice(a), 24),
+        (lambda a: LIMITS.twice(a), 24),
+    ],
+)
+def test_methods_of_classes_are_called_by_the_class_and_by_its_instances(function, expected):
+    assert function(12.0) == expected
+    assert value(function, 12.0) == expected
 
 
 def captures(function, *types_):
@@ -67,6 +95,8 @@ def value(function, *args, types_=None):
         (lambda a: a * SETTINGS.scale, {"SETTINGS.scale": ("weak int", 2, [])}),
         (lambda a: a * SETTINGS.deep.power, {"SETTINGS.deep.power": ("weak float", 1.5, [])}),
         (lambda a: a + Color.RED, {"Color.RED": ("weak int", 5, [])}),
+        (lambda a: a + Color.RED.value, {"Color.RED.value": ("weak int", 5, [])}),
+        (lambda a: a + CRIMSON.value, {"CRIMSON.value": ("weak int", 5, [])}),
         (lambda a: a * Gain.HALF.value, {"Gain.HALF.value": ("weak float", 0.5, [])}),
         (lambda a: a + Limits.high, {"Limits.high": ("weak int", 9, [])}),
         (lambda a: a + PAIR[1], {"PAIR[1]": ("weak float", 0.5, [])}),

@@ -55,6 +55,8 @@ def link(target):
         ("missing.cu", None, "'missing.cu' is missing"),
         ("A.cu", None, "'A.cu' is missing; a.cu is there"),
         ("a.cpp", None, "'a.cpp' is missing; a.cu is there"),
+        ("long_nome.cu", lambda root: (root / "long_name.cu").touch(),
+         "'long_nome.cu' is missing; long_name.cu is there"),
         ("*.cu", None, "'*.cu' is a pattern"),
         ("src/[ab].cu", None, "'src/[ab].cu' is a pattern"),
         ("../outside.cu", None, "'../outside.cu' lies out of the project"),

@@ -111,8 +111,9 @@ def test_names_that_no_kernel_has(name):
 
 @pytest.mark.parametrize("name", ["torch", "class", "static", "tvm-ffi", "lambda", "ops"])
 def test_names_that_something_else_has(name):
-    with pytest.raises(PackageError, match="is a word of Python or C"):
+    with pytest.raises(PackageError, match="is a word of Python or C") as caught:
         plan(name)
+    assert plan(caught.value.hint.rpartition(" ")[2]).files
 
 
 @pytest.mark.parametrize(

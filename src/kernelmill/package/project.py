@@ -6,6 +6,7 @@ Everything that is wrong is found at once. Compiles nothing; what is wrong in a 
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 from collections import Counter
@@ -183,7 +184,7 @@ def _is_inside(root: Path, path: Path) -> bool:
 
 
 def _nearby(path: Path) -> str:
-    """Name a file of the same name but for upper case or another ending."""
+    """Name a file that is called nearly so: but for upper case, the ending or a few letters."""
     try:
         names = sorted(entry.name for entry in path.parent.iterdir())
     except OSError:
@@ -192,7 +193,8 @@ def _nearby(path: Path) -> str:
         same = name.lower() == path.name.lower()
         if same or Path(name).stem == path.stem:
             return f"; {name} is there"
-    return ""
+    close = difflib.get_close_matches(path.name, names, n=1, cutoff=0.8)
+    return f"; {close[0]} is there" if close else ""
 
 
 def _twice(manifest: Manifest) -> Iterator[Fault]:

@@ -64,12 +64,16 @@ def plan(
     """
     read_name(name, "general.name")
     if name.replace("-", "_") in _TAKEN:
-        raise PackageError(f"{name} is a word of Python or C++, or the name of a module they need")
+        raise PackageError(
+            f"{name} is a word of Python or C++, or the name of a module they need",
+            hint=f"another name will do, such as {name}-kernel",
+        )
     unknown = [backend for backend in backends if backend not in KERNEL_BACKENDS]
     if unknown or not backends:
         raise PackageError(
             f"backends of a kernel are {', '.join(KERNEL_BACKENDS)}; "
-            f"asked for {', '.join(unknown) or 'none'}"
+            f"asked for {', '.join(unknown) or 'none'}",
+            hint="separate them by commas: --backends cpu,cuda",
         )
     python = name.replace("-", "_")
     chosen = tuple(dict.fromkeys(backends))

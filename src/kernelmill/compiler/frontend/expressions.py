@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import enum
 from typing import TYPE_CHECKING, Any, Final
 
 from kernelmill.compiler import ir
@@ -286,7 +287,7 @@ def _attribute_of(frame: Frame, node: ast.Attribute, owner: Value) -> Value:
         return frame.builder.field(value, node.attr)
     if isinstance(value.type, (DType, WeakType)) and node.attr in ("real", "imag"):
         return frame.builder.apply(node.attr, value)
-    named = _named_tuple_item(frame, node)
+    named = _named_tuple_item(frame, node) or _member_value(frame, node)
     if named is not None:
         return named
     hint = refusals.METHODS.get(node.attr, "scalars have .real, .imag, .conjugate() and .astype(t)")
@@ -303,6 +304,24 @@ def _named_tuple_item(frame: Frame, node: ast.Attribute) -> Value | None:
         return None
     frame.program.captures.bake_length(known)
     return frame.program.captures.value_of(item_of(known, fields.index(node.attr)))
+
+
+def _member_value(frame: Frame, node: ast.Attribute) -> Value | None:
+    """Return `.value` of a member of an enumeration of numbers, which is captured as a number."""
+    member = _object(frame, node.value) if node.attr == "value" else None
+    if member is None or not isinstance(member.value, enum.Enum):
+        return None
+    return frame.program.captures.value_of(attribute(member, "value"))
+
+
+def _object(frame: Frame, node: ast.expr) -> Known | None:
+    """Return the object of the surrounding Python that a name, or names with dots, stand for."""
+    if isinstance(node, ast.Attribute):
+        owner = _object(frame, node.value)
+        return None if owner is None else attribute(owner, node.attr)
+    if not isinstance(node, ast.Name) or node.id in frame.names or node.id in frame.variables:
+        return None
+    return frame.surroundings.find(node.id)
 
 
 def _subscript(frame: Frame, node: ast.Subscript) -> Value:

@@ -252,17 +252,24 @@ def _is_plain(owner: object, name: str) -> bool:
     if isinstance(owner, type):
         holder = next((c for c in owner.__mro__ if name in vars(c)), None)
         value = vars(holder).get(name) if holder else None
-        return holder is not None and not isinstance(value, property | classmethod)
+        plain = not isinstance(value, property | classmethod) or _is_method(value)
+        return holder is not None and plain
     if isinstance(owner, tuple):
         return name in getattr(owner, "_fields", ())
     if name in getattr(owner, "__dict__", ()):
         return True
     holder = next((c for c in type(owner).__mro__ if name in vars(c)), None)
     value = vars(holder).get(name, _MISSING) if holder else _MISSING
-    if isinstance(value, types.FunctionType | types.MemberDescriptorType):
+    if _is_method(value) or isinstance(value, types.MemberDescriptorType):
         return True
     data = is_dataclass(owner) or captured_type(value) is not None
     return holder is not None and data and not isinstance(value, property)
+
+
+def _is_method(value: object) -> bool:
+    """Whether it is a function of a class, or a class method or static method made of one."""
+    inner = value.__func__ if isinstance(value, (classmethod, staticmethod)) else value
+    return isinstance(inner, types.FunctionType)
 
 
 # ----------------------------------------------------------------------------- captures
