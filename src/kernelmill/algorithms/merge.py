@@ -31,7 +31,7 @@ from kernelmill.algorithms.reduce import transform_reduce
 from kernelmill.algorithms.search import lower_bound, upper_bound
 from kernelmill.algorithms.select import select
 from kernelmill.algorithms.sort_call import check_order, comparing, element_of, returned
-from kernelmill.algorithms.sort_host import apart, flat_strides, less_of, raw, room_of, take
+from kernelmill.algorithms.sort_host import apart, flat_strides, less_of, raw, room_of, settled
 from kernelmill.algorithms.source import assemble
 from kernelmill.algorithms.transform import transform
 from kernelmill.compiler.cpp_types import type_spelling
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kernelmill.algorithms.plan import Built
-    from kernelmill.algorithms.sort_host import Less, Room
+    from kernelmill.algorithms.sort_host import Less
     from kernelmill.compiler.op import Op
     from kernelmill.runtime.backend import Backend
 
@@ -378,7 +378,7 @@ def _bind(
         workspace=0,
         result=None,
         flags=0,
-        finish=partial(_settled, pairs, rooms, values, places),
+        finish=partial(settled, pairs, rooms, values, places),
     )
 
 
@@ -402,21 +402,6 @@ def _built(a: Argument, less: Less, backend: Backend, *, sourced: bool) -> Built
         lambda: assemble(name, ["sort_merge.hpp"], less.printed, run),
         backend=backend,
     )
-
-
-def _settled(
-    _: Sequence[tuple[Argument, Argument]],  # whose memory is read
-    rooms: Sequence[Room],
-    values: Sequence[np.ndarray[Any, Any]],
-    places: np.ndarray[Any, Any] | None,
-    result: Any,
-) -> Any:
-    rooms[0].settle()
-    if places is not None:
-        for value, room in zip(values, rooms[1:], strict=True):
-            take(value, places, room.array)
-            room.settle()
-    return result
 
 
 # ----------------------------------------------------------------------------- plans

@@ -44,7 +44,7 @@ from kernelmill.algorithms.sort_host import (
     merge_workspace,
     raw,
     room_of,
-    take,
+    settled,
 )
 from kernelmill.algorithms.source import assemble
 from kernelmill.compiler.cpp_types import type_spelling
@@ -53,10 +53,10 @@ from kernelmill.errors import ArgumentError, DTypeError, ShapeError
 from kernelmill.runtime.memory import array_of, as_view
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from kernelmill.algorithms.plan import Built
-    from kernelmill.algorithms.sort_host import Less, Room
+    from kernelmill.algorithms.sort_host import Less
     from kernelmill.compiler.op import Op
     from kernelmill.runtime.backend import Backend
 
@@ -223,7 +223,7 @@ class _Work:
             workspace=merge_workspace(element_of(self.x), index, size),
             result=None,
             flags=size << 2,
-            finish=partial(_settled, self, rooms, values, places),
+            finish=partial(settled, self, rooms, values, places),
         )
 
     def _built(self, index: int) -> Built:
@@ -241,22 +241,6 @@ class _Work:
             lambda: assemble(name, ["sort_merge.hpp"], self.less.printed, run),
             backend=self.backend,
         )
-
-
-def _settled(
-    work: _Work,  # whose arrays are read
-    rooms: Sequence[Room],
-    values: Sequence[np.ndarray[Any, Any]],
-    places: np.ndarray[Any, Any] | None,
-    result: Any,
-) -> Any:
-    del work
-    rooms[0].settle()
-    if places is not None:
-        for value, room in zip(values, rooms[1:], strict=True):
-            take(value, places, room.array)
-            room.settle()
-    return result
 
 
 # ----------------------------------------------------------------------------- plans

@@ -57,6 +57,7 @@ __all__ = [
     "raw",
     "room_of",
     "rows_of",
+    "settled",
     "take",
 ]
 
@@ -253,7 +254,7 @@ def _bind_radix(work: HostSort) -> Bound:
         ),
         result=None,
         flags=low << 1 | high << 9 | request.descending << _DESCENDING,
-        finish=partial(_settled, work, rooms, taken, places, values=values),
+        finish=partial(_settled, work, rooms, values, places),
     )
 
 
@@ -314,26 +315,35 @@ def radix_of_row(
     )
 
 
-def _settled(
-    work: HostSort,
+def settled(
+    _: object,  # whose memory is read: it lives until here
     rooms: Sequence[Room],
-    taken: Sequence[Room],
+    values: Sequence[np.ndarray[Any, Any]],
     places: np.ndarray[Any, Any] | None,
     result: Any,
-    *,
-    values: Sequence[np.ndarray[Any, Any]],
 ) -> Any:
     """Copy what was computed beside the outputs into them, and take values by their places."""
-    for room in taken:
+    for room in rooms if places is None else rooms[:1]:
         room.settle()
     if places is not None:
-        rows, length = work.shape
-        if rows > 1:
-            places = places.reshape(rows, length) + length * np.arange(rows)[:, None]
         for value, room in zip(values, rooms[1:], strict=True):
             take(value, places.reshape(-1), room.array)
             room.settle()
     return result
+
+
+def _settled(
+    work: HostSort,
+    rooms: Sequence[Room],
+    values: Sequence[np.ndarray[Any, Any]],
+    places: np.ndarray[Any, Any] | None,
+    result: Any,
+) -> Any:
+    """Do what `settled` does, where places are those in rows."""
+    rows, length = work.shape
+    if places is not None and rows > 1:
+        places = places.reshape(rows, length) + length * np.arange(rows)[:, None]
+    return settled(work, rooms, values, places, result)
 
 
 def take(x: np.ndarray[Any, Any], places: np.ndarray[Any, Any], to: np.ndarray[Any, Any]) -> None:
@@ -407,7 +417,7 @@ def _bind_merge(work: HostSort) -> Bound:
         workspace=merge_workspace(work.type, index, size),
         result=None,
         flags=0 if work.wants_keys else _PLACES_ONLY,
-        finish=partial(_settled, work, rooms, taken, places, values=values),
+        finish=partial(_settled, work, rooms, values, places),
     )
 
 
