@@ -52,6 +52,28 @@ REFUSED = {
     '#if 1\n__device__ void f(int* x) {\n  asm("tcgen05.fence;" :: "r"(*x)); }\n#endif': (
         "program.cu line 3: the emulator does not know this PTX: tcgen05.fence;"
     ),
+    "\nusing namespace nvcuda;\n__global__ void k() { wmma::fragment<wmma::matrix_a> a; }": (
+        "line 3: the emulator has no tensor cores (wmma)"
+    ),
+    "__global__ void k(\n  const __grid_constant__ CUtensorMap map) {}": (
+        "line 2: the emulator has no tensor maps (CUtensorMap)"
+    ),
+    """__device__ void k(unsigned to, const void* map, int x) {
+  asm volatile(
+    "cp.async.bulk.tensor.1d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2}], [%0];"
+    :: "r"(to), "l"(map), "r"(x));
+}""": "line 2: the emulator does not know this PTX: cp.async.bulk.tensor.1d",
+    "__global__ void k(float* y, cudaSurfaceObject_t s) {}": (
+        "line 1: the emulator has no surfaces (cudaSurfaceObject_t)"
+    ),
+    "\ntexture<float, 2> picture;": "line 2: the emulator has no textures (texture)",
+    "\n\nvoid f() { cudaArray* a; cudaChannelFormatDesc d; }": (
+        "line 3: the emulator has no such function or type (cudaArray)"
+    ),
+    "__global__ void k() {}\n__global__ void l() {\n  cudaLaunchDevice(0, 0, 0); }": (
+        "line 3: the emulator has no such function or type (cudaLaunchDevice)"
+    ),
+    "\n\n#include <mma.h>": "line 3: the emulator has no tensor cores (mma.h)",
     "#ifndef GUARD\n#define GUARD\n__device__ float f(cudaTextureObject_t t);\n#endif": (
         "program.cu line 3: the emulator has no textures (cudaTextureObject_t)"
     ),
@@ -63,6 +85,22 @@ def test_what_there_is_not_is_refused_by_name_and_line(tmp_path, text):
     (tmp_path / "program.cu").write_text(f"{text}\nint main() {{}}\n")
     with pytest.raises(NotImplementedHere, match=re.escape(REFUSED[text])):
         run_program(tmp_path / "program.cu")
+
+
+def test_a_launch_by_a_kernel_through_a_function_of_both_sides_is_refused_when_it_happens(tmp_path):
+    (tmp_path / "program.cu").write_text("""#include <cstdio>
+__global__ void child() {}
+__host__ __device__ void start() { child<<<1, 1>>>(); }
+__global__ void parent() { start(); }
+int main() {
+  start();
+  printf("%d\\n", cudaDeviceSynchronize());
+  parent<<<1, 1>>>();
+  printf("%s\\n", cudaGetErrorName(cudaDeviceSynchronize()));
+}""")
+    done = run_program(tmp_path / "program.cu", capture=True, timeout=600)
+    assert done.stdout == "0\ncudaErrorLaunchFailure\n"
+    assert "a kernel is launched by a kernel in block (0, 0, 0), thread (0, 0, 0)" in done.stderr
 
 
 def test_branches_that_are_not_taken_are_not_refused(tmp_path):

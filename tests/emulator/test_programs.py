@@ -83,7 +83,7 @@ def test_what_cannot_be_compiled_is_refused_by_its_line(tmp_path):
         run(tmp_path, '\n__global__ void k() {\n  asm("mma.sync.aligned;");\n}\nint main() {}')
     with pytest.raises(NotImplementedHere, match=r"line 1: the emulator has no textures"):
         run(tmp_path, "__global__ void k(cudaTextureObject_t t) {}\nint main() {}")
-    with pytest.raises(CompileError, match="the emulator has no tensor cores"):
+    with pytest.raises(NotImplementedHere, match="line 1: the emulator has no tensor cores"):
         run(tmp_path, "#include <mma.h>\nint main() {}")
     with pytest.raises(ArgumentError, match="cannot read .*: No such file"):
         run_program(tmp_path / "absent.cu")

@@ -56,6 +56,9 @@ CHANGED = {
     "void f() { extern __shared__ int s[][8]; }": (
         "void f() { int (*s)[8] = (int (*)[8])KM_EMU_DYNAMIC; }"
     ),
+    "void f() { __shared__ alignas(8) long s[4]; }": (
+        "void f() { alignas(8)  __shared__ long s[4]; }"
+    ),
     "extern __shared__ int s[];": "static km_emu::Dynamic<int> s;",
     "template __global__ void f<int>(int);": "template  void f<int>(int);",
     "__global__ inline void f() {}": "__global__ inline void f() {}",
@@ -139,10 +142,10 @@ PTX = {
     "ld.acquire.gpu.global.u32 %0, [%1];": "load<32, 2>(a, b)",
     "st.release.gpu.u64 [%0], %1;": "store<64, 2>(a, b)",
     "ld.volatile.shared.b32 %0, [%1];": "load<32, 1>(a, b)",
-    "red.shared.or.b32 [%0], %1;": "update<b32, op_or>(a, b)",
+    "red.shared.or.b32 [%0], %1;": "update<km_emu::ptx::b32, km_emu::ptx::op_or>(a, b)",
     "atom.add.release.gpu.global.u32 %0, [%1], %2;": None,
-    "atom.release.gpu.global.add.u32 %0, [%1], %2;": "fetch<u32, op_add>(a, b, c)",
-    "atom.global.cas.b64 %0, [%1], %2, %3;": "exchange_if<b64>(a, b, c, d)",
+    "atom.release.gpu.global.add.u32 %0, [%1], %2;": "fetch<km_emu::ptx::u32, km_emu::ptx::op_add>(a, b, c)",
+    "atom.global.cas.b64 %0, [%1], %2, %3;": "exchange_if<km_emu::ptx::b64>(a, b, c, d)",
     "cp.async.ca.shared.global [%0], [%1], 16;": "copy<16>(a, b)",
     "bar.arrive 1, %0;": "barrier_arrive(1, a)",
     "{ .reg .pred P; W: mbarrier.test_wait.parity.shared.b64 P, [%0], %1; @!P bra W; }": (

@@ -6,6 +6,12 @@
 
 #include "host_memory.hpp"
 
+// What the compiler of CUDA brings to a program that does not ask for it.
+#if defined(KM_EMU_PROGRAM) && !defined(__clang__)
+#include <initializer_list>
+#include <utility>
+#endif
+
 namespace km_emu {
 
 constexpr int multiprocessors = 4, shared_limit = 227 << 10;

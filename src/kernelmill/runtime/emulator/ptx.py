@@ -40,7 +40,8 @@ _WAIT: Final = (
     + r"\.b64"
 )
 
-# The text, the function, and which named groups are its template arguments.
+# The text, the function, and which named groups are its template arguments; a `~` stands for the
+# namespace.
 _ROWS: Final[tuple[tuple[str, str], ...]] = (
     (rf"mbarrier\.init{_SHARED}\.b64{_AT},%\d+;", "transaction_init"),
     (rf"mbarrier\.inval{_SHARED}\.b64{_AT};", "transaction_end"),
@@ -148,11 +149,11 @@ _ROWS: Final[tuple[tuple[str, str], ...]] = (
         rf"st{_ORDER}{_SCOPE}{_SPACE}{_CACHE}\.[busf](?P<bits>\d+)\[%0\],%1;",
         "store<{bits}, {order}>",
     ),
-    (rf"{_UPDATE}{_OPERATION}\[%0\],%1;", "update<{type}, op_{op}>"),
-    (rf"atom{_UPDATE_ORDER}{_OPERATION}%0,\[%1\],%2;", "fetch<{type}, op_{op}>"),
+    (rf"{_UPDATE}{_OPERATION}\[%0\],%1;", "update<~{type}, ~op_{op}>"),
+    (rf"atom{_UPDATE_ORDER}{_OPERATION}%0,\[%1\],%2;", "fetch<~{type}, ~op_{op}>"),
     (
         rf"atom{_UPDATE_ORDER}{_SCOPE}{_SPACE}\.cas\.(?P<type>b(?:32|64))%0,\[%1\],%2,%3;",
-        "exchange_if<{type}>",
+        "exchange_if<~{type}>",
     ),
     (r"mapa(?:\.shared::cluster)?\.u32%0,%1,%2;", "same_block"),
 )
@@ -223,7 +224,8 @@ def _call(key: str, operands: Sequence[str]) -> str | None:
         given = list(operands)
         if function.startswith(_NUMBERED):
             given = _literals(key, operands)
-        return f"km_emu::ptx::{function.format(**groups)}({', '.join(given)})"
+        name = function.format(**groups).replace("~", "km_emu::ptx::")
+        return f"km_emu::ptx::{name}({', '.join(given)})"
     return None
 
 

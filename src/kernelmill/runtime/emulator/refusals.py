@@ -25,6 +25,8 @@ REFUSED_WORDS: Final = {
     "cudaGraphLaunch": "graphs",
     "cudaStreamBeginCapture": "graphs",
 }
+# Names that a program may have for things of its own: refused where the compiler misses them.
+_MISSED_WORDS: Final = {"texture": "textures", "surface": "surfaces", "tex2DLod": "textures"}
 # How the names of headers begin, and whose they are.
 _LIBRARIES: Final = (
     (re.compile(r"thrust/"), "Thrust"),
@@ -51,11 +53,16 @@ _NO_FILE: Final = re.compile(
     r"^(?P<file>[^:\n]+):(?P<line>\d+):\d+: fatal error: '?(?P<name>[\w./-]+?)'?(?::| file not) ",
     re.MULTILINE,
 )
+# A header that is here to say that it is not.
+_REFUSING_FILE: Final = re.compile(
+    r"^In file included from (?P<file>[^:\n]+):(?P<line>\d+)(?::\d+)?[:,]\n(?:.*\n)*?"
+    r'.*error: #?(?:error )?"the emulator has no (?P<what>.*) \((?P<name>[\w./]+)\)"',
+    re.MULTILINE,
+)
 # As g++ and clang++ say that a name of CUDA is not there.
 _UNKNOWN: Final = r"(?:use of undeclared identifier |unknown type name )?"
-_CUDA_NAME: Final = (
-    rf"{'|'.join(REFUSED_WORDS)}|cuda[A-Z]\w*|cu[A-Z][a-z]\w*|CU[a-z]\w*|CUDA_[A-Z]\w*|__nv\w+"
-)
+_CUDA_WORDS: Final = "|".join((*REFUSED_WORDS, *_MISSED_WORDS))
+_CUDA_NAME: Final = rf"{_CUDA_WORDS}|cuda[A-Z]\w*|cu[A-Z][a-z]\w*|CU[a-z]\w*|CUDA_[A-Z]\w*|__nv\w+"
 _NO_NAME: Final = re.compile(
     rf"^(?P<file>[^:\n]+):(?P<line>\d+):\d+: error: {_UNKNOWN}'(?:::)?(?P<name>{_CUDA_NAME})'",
     re.MULTILINE,
@@ -85,9 +92,13 @@ def refusal_at(error: CompileError) -> NotImplementedHere | None:
         for begin, what in _LIBRARIES:
             if begin.match(found["name"]):
                 return refusal(int(found["line"]), what, found["name"], found["file"])
+    found = _REFUSING_FILE.search(error.log)
+    if found is not None:
+        return refusal(int(found["line"]), found["what"], found["name"], found["file"])
     found = _NO_NAME.search(error.log)
     if found is not None:
-        what = REFUSED_WORDS.get(found["name"], "such function or type")
+        words = {**REFUSED_WORDS, **_MISSED_WORDS}
+        what = words.get(found["name"], "such function or type")
         return refusal(int(found["line"]), what, found["name"], found["file"])
     found = _NO_PTX.search(error.log)
     if found is not None:

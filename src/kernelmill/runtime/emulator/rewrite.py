@@ -305,6 +305,16 @@ class _Writer:
         self.out.append(self.breaks(self.found[at:end]))
         return end
 
+    def shared(self, at: int) -> int:
+        """Put `alignas` before it, where C++ wants it."""
+        begin = skip_blank(self.found, at + 1)
+        if self.found[begin : begin + 1] != ["alignas"]:
+            self.out.append("__shared__")
+            return at + 1
+        end = closing(self.found, skip_blank(self.found, begin + 1)) + 1
+        self.out += [*self.found[begin:end], *self.found[at + 1 : begin], " __shared__"]
+        return end
+
     def static(self, at: int) -> int:
         """Drop it beside `__shared__`, which brings its own."""
         end = at
@@ -402,6 +412,7 @@ _HANDLERS: Final[dict[str, Callable[[_Writer, int], int]]] = {
     "}": _Writer.close_brace,
     "__global__": _Writer.kernel,
     "extern": _Writer.external,
+    "__shared__": _Writer.shared,
     "static": _Writer.static,
     "__noinline__": _Writer.noinline,
     "asm": _Writer.assembly,
