@@ -93,6 +93,19 @@ def test_integers_and_exact_functions_of_all_kinds_are_served() -> None:
     assert km.reduce(X, lambda a, b: np.copysign(a, b) + np.trunc(b), determinism=ALWAYS) == 21
 
 
+@pytest.mark.parametrize("call", [km.reduce, km.inclusive_scan, km.segmented_reduce])
+def test_an_option_that_is_no_constant_is_named(call: Any) -> None:
+    arrays = (X, ENDS) if call is km.segmented_reduce else (X,)
+    with pytest.raises(km.ArgumentError, match=r"`determinism` is \['always'\]; accepted"):
+        call(*arrays, determinism=["always"])
+    with pytest.raises(km.DTypeError, match="is not a dtype"):
+        call(*arrays, dtype=np)
+
+
+def test_an_option_that_is_no_constant_but_false_is_taken() -> None:
+    assert [km.argmin(X, keepdims=[]) for _ in range(3)] == [0] * 3  # type: ignore[arg-type]
+
+
 def test_a_promise_that_is_none() -> None:
     with pytest.raises(km.ArgumentError) as caught:
         km.reduce(X, determinism="always")

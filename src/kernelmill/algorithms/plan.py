@@ -488,14 +488,24 @@ def key_of(
 
 
 def lately(key: tuple[object, ...]) -> tuple[Plan, ...]:
-    """Return the plans that served the last calls with this key on the current device."""
-    found = _QUICK.get((chosen_device(), key))
+    """Return the plans that served the last calls with this key on the current device.
+
+    None did where an option in the key is no constant, which the checks of the call name.
+    """
+    try:
+        found = _QUICK.get((chosen_device(), key))
+    except TypeError:
+        return ()
     return found[1] if found is not None and found[0] is get_config() else ()
 
 
 def remember(key: tuple[object, ...], plan: Plan) -> None:
     """Serve later calls with this key by this plan, if it has a short way."""
     if plan.is_general:
+        return
+    try:
+        hash(key)
+    except TypeError:  # as in `lately`
         return
     if plan.built.scope.has_arrays:  # they live as long as whoever captured them
         if type(plan) is not Plan:

@@ -41,7 +41,7 @@ def dtype_of(spec: object) -> DType | StructType:
         return _scalar_by_name(str(spec).removeprefix("torch."), spec)
     try:
         described: np.dtype[Any] = np.dtype(cast("Any", spec))
-    except TypeError:
+    except (TypeError, ValueError):
         raise DTypeError(f"{spec!r} is not a dtype", hint=_SERVED) from None
     return _from_numpy(described)
 
