@@ -254,7 +254,8 @@ def demo(*, output: str, picture: str | None, as_json: bool) -> None:
     """
     from pathlib import Path
 
-    from kernelmill.demo import PHOTOGRAPH, load_picture, run_demo
+    from kernelmill.demo import run_demo
+    from kernelmill.pictures import PHOTOGRAPH, load_picture
 
     click.echo("this takes about ten seconds", err=True)
     pixels = load_picture(Path(picture) if picture else PHOTOGRAPH)

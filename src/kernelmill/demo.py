@@ -2,7 +2,8 @@
 
 A picture goes through grayscale, statistics, a contrast stretch and a gamma curve, once at its own
 size and once tiled to 2^24 pixels or more, where memory bandwidth decides; grayscale once more from
-CUDA C++. All of it runs on the GPU where there is one. Nothing is printed here.
+CUDA C++. All of it runs on the GPU where there is one. Nothing is printed here; files of pictures
+are `pictures.py`.
 """
 
 from __future__ import annotations
@@ -19,26 +20,16 @@ from kernelmill.algorithms.reduce import reduce
 from kernelmill.algorithms.transform import transform
 from kernelmill.compiler.op import WELL_KNOWN
 from kernelmill.config import get_config
-from kernelmill.dtypes import uint8
-from kernelmill.errors import ArgumentError, DeviceError, KernelmillError, MissingExtraError
+from kernelmill.errors import DeviceError, KernelmillError, MissingExtraError
+from kernelmill.pictures import Pixels, directory_for, write_pictures
 from kernelmill.runtime.calibrate import Roofline, last_level_bytes, measure_roofline
 from kernelmill.runtime.devices import Device, available_devices, backend_named, chosen_device
-from kernelmill.structs import struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = [
-    "PHOTOGRAPH",
-    "Demo",
-    "Row",
-    "Statistics",
-    "load_picture",
-    "run_demo",
-    "save_picture",
-]
+__all__ = ["Demo", "Row", "Statistics", "run_demo"]
 
-PHOTOGRAPH: Final = Path(__file__).resolve().parent / "data" / "chelsea.png"
 _CUDA_TEXT: Final = Path(__file__).resolve().parent / "data" / "grayscale.cu"
 _CUDA_STEP: Final = "grayscale from CUDA C++"
 _THREADS: Final = 256
@@ -49,11 +40,6 @@ _UNKNOWN_CACHE: Final = 64 << 20
 _SECONDS_A_STEP: Final = 0.3
 _FEWEST_RUNS: Final = 2
 _COMPARED_AT_ONCE: Final = 1 << 20
-
-Pixels = np.ndarray[Any, Any]
-
-
-RGB: Final = struct({"r": uint8, "g": uint8, "b": uint8}, name="RGB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,58 +110,6 @@ class Demo:
     def failures(self) -> tuple[Row, ...]:
         """The rows whose result differs from NumPy's by more than they may."""
         return tuple(row for row in self.rows if not row.passed)
-
-
-# ----------------------------------------------------------------------------- pictures
-
-
-def load_picture(path: Path = PHOTOGRAPH) -> Pixels:
-    """Return a picture as an array of shape (height, width) of RGB structs.
-
-    Raises
-    ------
-    MissingExtraError
-        pillow is not installed.
-    ArgumentError
-        The file is not a picture that pillow can read.
-    """
-    pillow = _pillow()
-    try:
-        with pillow.open(path) as picture:
-            image = picture.convert("RGB")
-    except (OSError, SyntaxError, ValueError, pillow.DecompressionBombError) as error:
-        raise ArgumentError(
-            f"{path} cannot be read as a picture: {error}",
-            hint="any format that pillow reads will do: PNG, JPEG, TIFF, WebP, …",
-        ) from error
-    pixels: Pixels = np.ascontiguousarray(np.asarray(image)).view(RGB.dtype)[..., 0]
-    return pixels
-
-
-def save_picture(gray: Pixels, path: Path) -> None:
-    """Write an array of uint8 of shape (height, width) as a picture."""
-    _pillow().fromarray(gray).save(path)
-
-
-def _pillow() -> Any:  # Any: the module of an optional dependency
-    try:
-        from PIL import Image  # noqa: PLC0415 - an extra, needed by the demo alone
-    except ImportError:
-        raise MissingExtraError(
-            "reading and writing pictures needs pillow", hint="pip install 'kernelmill[demo]'"
-        ) from None
-    return Image
-
-
-def _directory(path: Path) -> Path:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ArgumentError(
-            f"the directory {path} cannot be made: {error.strerror}",
-            hint="name another one with `--output`",
-        ) from error
-    return path
 
 
 # ----------------------------------------------------------------------------- the main job
@@ -337,7 +271,7 @@ def run_demo(pixels: Pixels, output: Path, *, large: bool = True) -> Demo:
     Parameters
     ----------
     pixels
-        Of shape (height, width), RGB structs; see `load_picture`.
+        Of shape (height, width), RGB structs; see `pictures.load_picture`.
     output
         Directory for the pictures; made if it is not there.
     large
@@ -352,7 +286,7 @@ def run_demo(pixels: Pixels, output: Path, *, large: bool = True) -> Demo:
     CompileError
         There is no usable C++ compiler, or it failed.
     """
-    directory, place = _directory(output), _place()
+    directory, place = directory_for(output), _place()
     rows, results = _run(_steps(place, pixels), pixels.size, place)
     pictures = _write_pictures(results, directory)
     total, low, high = (int(v) for v in results[1])
@@ -464,18 +398,8 @@ def _with_roofline(row: Row, roofline: Roofline, place: _Place) -> Row:
 
 def _write_pictures(results: Iterable[Any], directory: Path) -> tuple[Path, ...]:
     arrays = (result for result in results if isinstance(result, np.ndarray))
-    written = []
-    for name, array in zip(("grayscale", "contrast-stretch", "gamma-curve"), arrays, strict=True):
-        path = directory / f"{name}.png"
-        try:
-            save_picture(array, path)
-        except OSError as error:
-            raise ArgumentError(
-                f"{path} cannot be written: {error.strerror or error}",
-                hint="name another directory with `--output`",
-            ) from error
-        written.append(path)
-    return tuple(written)
+    names = ("grayscale", "contrast-stretch", "gamma-curve")
+    return write_pictures(dict(zip(names, arrays, strict=True)), directory)
 
 
 def _difference(result: Any, expected: Any) -> float:

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import kernelmill as km
-from kernelmill import config, demo
+from kernelmill import config, demo, pictures
 from kernelmill.cli import main
 from kernelmill.errors import ArgumentError, DeviceError, MissingExtraError, ToolchainError
 from kernelmill.runtime.calibrate import Roofline
@@ -44,7 +44,7 @@ def invoke(*arguments):
 def pixels(height=37, width=53, low=0, high=256):
     random = np.random.default_rng(7)
     channels = random.integers(low, high, (height, width, 3), np.uint8)
-    return channels.view(demo.RGB.dtype)[..., 0]
+    return channels.view(pictures.RGB.dtype)[..., 0]
 
 
 def opened(path):
@@ -129,7 +129,7 @@ def test_the_gpu_is_taken_where_there_is_one_and_none_was_chosen(monkeypatch):
 
 @pytest.mark.parametrize("value", [0, 255])
 def test_a_picture_of_one_colour(tmp_path, value):
-    given = np.full((3, 5, 3), value, np.uint8).view(demo.RGB.dtype)[..., 0]
+    given = np.full((3, 5, 3), value, np.uint8).view(pictures.RGB.dtype)[..., 0]
     found = demo.run_demo(given, tmp_path, large=False)
     assert found.failures == ()
     assert found.statistics == demo.Statistics(value, value, value)
@@ -248,7 +248,7 @@ def test_the_command_prints_the_table(tmp_path):
 
 def test_json_has_the_rows_and_the_notes(tmp_path):
     given = tmp_path / "given.png"
-    demo.save_picture(np.arange(96, dtype=np.uint8).reshape(8, 12), given)
+    pictures.save_picture(np.arange(96, dtype=np.uint8).reshape(8, 12), given)
     result = invoke("demo", "--json", "--output", str(tmp_path), "--picture", str(given))
     assert result.exit_code == 0
     found = json.loads(result.stdout)
@@ -281,10 +281,10 @@ def test_a_difference_is_status_1_after_the_table(monkeypatch, tmp_path):
 
 
 def test_the_photograph_comes_with_kernelmill():
-    assert demo.PHOTOGRAPH.stat().st_size <= 300_000
-    found = demo.load_picture()
-    assert (found.shape, found.dtype) == ((300, 451), demo.RGB.dtype)
-    assert "CC0" in (demo.PHOTOGRAPH.parent / "README.md").read_text()
+    assert pictures.PHOTOGRAPH.stat().st_size <= 300_000
+    found = pictures.load_picture()
+    assert (found.shape, found.dtype) == ((300, 451), pictures.RGB.dtype)
+    assert "CC0" in (pictures.PHOTOGRAPH.parent / "README.md").read_text()
 
 
 def test_a_picture_keeps_its_colours(tmp_path):
@@ -292,18 +292,20 @@ def test_a_picture_keeps_its_colours(tmp_path):
 
     channels = np.arange(60, dtype=np.uint8).reshape(4, 5, 3)
     Image.fromarray(channels).save(tmp_path / "p.png")
-    found = demo.load_picture(tmp_path / "p.png")
+    found = pictures.load_picture(tmp_path / "p.png")
     assert np.array_equal(found["g"], channels[..., 1])
     Image.fromarray(channels).convert("L").save(tmp_path / "gray.png")
-    assert demo.load_picture(tmp_path / "gray.png").shape == (4, 5)
+    assert pictures.load_picture(tmp_path / "gray.png").shape == (4, 5)
 
 
-@pytest.mark.parametrize("content", [b"", b"not a picture", demo.PHOTOGRAPH.read_bytes()[:5000]])
+@pytest.mark.parametrize(
+    "content", [b"", b"not a picture", pictures.PHOTOGRAPH.read_bytes()[:5000]]
+)
 def test_a_file_that_is_no_picture(tmp_path, content):
     path = tmp_path / "broken.png"
     path.write_bytes(content)
     with pytest.raises(ArgumentError, match=r"broken\.png cannot be read as a picture: ") as caught:
-        demo.load_picture(path)
+        pictures.load_picture(path)
     assert caught.value.hint.startswith("any format that pillow reads will do")
     result = invoke("demo", "--picture", str(path))
     assert (result.exit_code, result.stdout) == (1, "")
@@ -314,7 +316,7 @@ def test_without_pillow_the_error_names_the_line(monkeypatch):
 
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(MissingExtraError) as caught:
-        demo.load_picture()
+        pictures.load_picture()
     assert str(caught.value) == (
         "reading and writing pictures needs pillow\n\nhint: pip install 'kernelmill[demo]'"
     )

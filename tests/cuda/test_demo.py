@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import kernelmill as km
-from kernelmill import demo
+from kernelmill import demo, pictures
 from kernelmill.runtime.cuda.roofline import measure_device_roofline
 
 pytestmark = pytest.mark.cuda
@@ -17,7 +17,7 @@ def test_all_steps_run_on_the_gpu(tmp_path, monkeypatch):
     monkeypatch.setattr(demo, "_SECONDS_A_STEP", 0.02)
     monkeypatch.setattr(demo, "_large_pixels", lambda: 1 << 22)
     channels = np.random.default_rng(7).integers(0, 256, (301, 451, 3), np.uint8)
-    found = demo.run_demo(channels.view(demo.RGB.dtype)[..., 0], tmp_path)
+    found = demo.run_demo(channels.view(pictures.RGB.dtype)[..., 0], tmp_path)
     assert found.failures == ()
     assert found.notes == ()
     assert {row.device for row in found.rows} == {found.device} == {"cuda:0"}
