@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import os
 import subprocess
@@ -149,12 +150,25 @@ def test_long_listings_come_in_pages(served):  # noqa: F811
 
 
 def raw(server, method, path, body=b"", headers=None):
-    connection = http.client.HTTPConnection(server.endpoint.removeprefix("http://"), timeout=600)
-    connection.request(method, path, body, headers or {})
-    answer = connection.getresponse()
-    text = answer.read().decode()
-    connection.close()
-    return answer.status, text
+    place = server.endpoint.removeprefix("http://")
+    with contextlib.closing(http.client.HTTPConnection(place, timeout=600)) as connection:
+        connection.request(method, path, body, headers or {})
+        with connection.getresponse() as answer:
+            return answer.status, answer.read().decode()
+
+
+def test_a_file_that_is_shorter_than_its_commit_says_breaks_off(served, tmp_path):  # noqa: F811
+    upload(served, write_project(tmp_path / "p"))
+    (blob,) = (
+        b
+        for b in (tmp_path / "registry/org/twice/blobs").iterdir()
+        if b"def twice" in b.read_bytes()
+    )
+    blob.chmod(0o644)
+    blob.write_bytes(b"short")
+    with pytest.raises(http.client.IncompleteRead) as caught:
+        raw(served, "GET", "/kernels/org/twice/resolve/v1/build/torch-universal/__init__.py")
+    assert caught.value.partial == b"short"
 
 
 @pytest.mark.parametrize(

@@ -308,5 +308,9 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Connection", "close")
         self.end_headers()
         if self.command != "HEAD":
+            left = answer.length
             for chunk in answer.chunks():
                 self.wfile.write(chunk)
+                left -= len(chunk)
+            # What is shorter than was promised breaks off: the client would wait for the rest.
+            self.close_connection = self.close_connection or left > 0
