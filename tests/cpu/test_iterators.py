@@ -369,6 +369,8 @@ def test_elements_are_part_of_one_operator() -> None:
          "the operator returns (float32, float32); adjacent_difference stores one value"),
         (lambda: it.constant(300, dtype=np.uint8), "`value` is 300, out of bounds for uint8"),
         (lambda: it.constant(np.inf, dtype=int), "`value` is inf, out of bounds for int64"),
+        (lambda: it.strided(X, 2.5), "`step` is 2.5; expected: an integer"),
+        (lambda: it.shuffle("a"), "`count` is 'a'; expected: an integer"),
         (lambda: it.constant("a", dtype=float), "`value` is 'a'; expected: a number"),
         (lambda: it.counting(10**400, dtype=float),
          "`start` is of 1329 bits, out of bounds for float64"),

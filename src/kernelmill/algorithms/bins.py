@@ -68,9 +68,10 @@ def even(
     return found, edges.copy()
 
 
-def _bounds_of(bounds: object) -> tuple[Any, Any]:
+def _bounds_of(bounds: Any) -> tuple[Any, Any]:
     """Return the outer edges; they are told apart from equal ones of other types by the cache."""
-    if isinstance(bounds, (tuple, list, np.ndarray)) and len(bounds) == 2:  # noqa: PLR2004
+    pair = isinstance(bounds, (tuple, list)) or (isinstance(bounds, np.ndarray) and bounds.ndim)
+    if pair and len(bounds) == 2:  # noqa: PLR2004 - outer edges
         return bounds[0], bounds[1]
     raise ArgumentError(f"`range` is {bounds!r}; expected: two numbers, the outer edges")
 

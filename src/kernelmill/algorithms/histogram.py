@@ -5,14 +5,13 @@ What they do with a call is in `histograms.py`, bins in `bins.py`.
 
 from __future__ import annotations
 
-import operator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from kernelmill import events
-from kernelmill.algorithms.arguments import argument, outputs_of
+from kernelmill.algorithms.arguments import argument, integer_of, outputs_of
 from kernelmill.algorithms.bins import MOST_BINS, Bins, edged, even, own
 from kernelmill.algorithms.feeds import Seen, seen
 from kernelmill.algorithms.histograms import MOST_CHANNELS, Request, prepare
@@ -205,7 +204,7 @@ def bincount(
     >>> km.bincount(np.array([1, 3, 1]))
     array([0, 2, 0, 1])
     """
-    least = operator.index(minlength)
+    least = integer_of(minlength, "minlength")
     if least < 0:
         raise ArgumentError(f"`minlength` is {least}; the least is 0")
     given = seen("x", x)
@@ -277,7 +276,11 @@ def _type_of(x: Any, name: str) -> DType:
 def _bins_of(x: Any, bins: Any, bounds: tuple[Any, Any] | None) -> tuple[Bins, Any]:
     """Return the bins of `histogram`, and their edges."""
     values = _type_of(x, "x")
-    if np.ndim(bins):
+    try:
+        several = np.ndim(bins) > 0
+    except ValueError:
+        raise ArgumentError(f"`bins` is {bins!r}; expected: an integer or edges") from None
+    if several:
         edges = np.asarray(bins)
         return edged(values, edges, closed=True), edges
     if bounds is None and not isinstance(bins, str):
@@ -322,7 +325,7 @@ def _channels_of(x: Any, channels: int | None) -> tuple[tuple[Any, ...], int]:
         return arrays, len(arrays)
     if type(x) is tuple or is_iterator(x):
         raise ArgumentError("`channels` is for one array whose last axis holds the channels")
-    wanted = operator.index(channels)
+    wanted = integer_of(channels, "channels")
     shape = argument(x, "x", on_cuda=is_on_cuda(x)).view.shape
     most = min(shape[-1] if shape else 0, MOST_CHANNELS)
     if not 1 <= wanted <= most:
@@ -348,7 +351,11 @@ def _even_call(
         for value, name in ((bins, "bins"), (bounds[0], "lower"), (bounds[1], "upper"))
     ]
     for n, low, high in zip(*each, strict=True):
-        if not low < high:
+        try:
+            ascends = bool(low < high)
+        except (TypeError, ValueError):
+            ascends = False
+        if not ascends:
             raise ArgumentError(f"`lower` is {low}, `upper` is {high}; expected: less")
         found.append(even(values, n, (low, high), closed=False)[0])
     request = Request(tuple(found), interleaved=channels is not None)
@@ -438,7 +445,9 @@ def _bincount_planner(
     x: Any, weights: Any = None, minlength: int = 1, *, determinism: Determinism = "run_to_run"
 ) -> Plan:
     """Prepare a bincount of exactly `minlength` bins; greater values are not counted then."""
-    request = Request((own(operator.index(minlength)),), weights is not None, float64, determinism)
+    request = Request(
+        (own(integer_of(minlength, "minlength")),), weights is not None, float64, determinism
+    )
     arrays = _with(x, weights)
     return _plan(request, prepare(request, arrays, None), (arrays, None))
 

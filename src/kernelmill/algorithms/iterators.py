@@ -109,6 +109,13 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float, np.number)) and not isinstance(value, complex)
 
 
+def _integer(name: str, value: Any) -> int:
+    try:
+        return index(value)
+    except TypeError:
+        raise ArgumentError(f"`{name}` is {value!r}; expected: an integer") from None
+
+
 def _held(name: str, value: Any, type_: DType) -> Any:  # Any: a NumPy scalar
     """Return a number in a type; raises where it is none, or no number of that type."""
     try:
@@ -274,7 +281,7 @@ def strided(part: Any, step: int, *, start: int = 0, count: int | None = None) -
     array([0, 3, 6])
     """
     (part,) = _parts("part", (part,))
-    first, by, whole = index(start), index(step), length_of(part)
+    first, by, whole = _integer("start", start), _integer("step", step), length_of(part)
     if by == 0 or first < 0:
         raise ArgumentError(f"`step` is {by}, `start` is {first}; expected: not 0, and from 0 on")
     most = None if by > 0 else first // -by + 1
@@ -282,7 +289,7 @@ def strided(part: Any, step: int, *, start: int = 0, count: int | None = None) -
         most = len(range(first, whole, by)) if by > 0 else (most if first < whole else 0)
     if count is None:
         return Walk((part,), first, by, most)
-    asked = index(count)
+    asked = _integer("count", count)
     if asked < 0 or (most is not None and asked > most):
         raise ArgumentError(f"`count` is {asked}; from {first} by {by} there are {most} elements")
     return Walk((part,), first, by, asked)
@@ -309,7 +316,7 @@ def shuffle(count: int, *, seed: int = 0) -> Sequenced:
     >>> km.reduce(km.iterators.shuffle(100, seed=7))
     np.int64(4950)
     """
-    asked, key = index(count), index(seed)
+    asked, key = _integer("count", count), _integer("seed", seed)
     if asked < 0:
         raise ArgumentError(f"`count` is {asked}; expected: 0 or more")
     return Shuffle((), asked, key & ((1 << 64) - 1))
