@@ -47,6 +47,31 @@ def test_rows_of_narrow_integers(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("rows", [1, 2, 5, 16, 17, 37, 70])
+def test_rows_beside_each_other_do_not_meet(dtype: str, rows: int) -> None:
+    whole = filled((rows, 300), dtype, 15)
+    for n in (1, 2, 3, 5, 8, 13, 16, 17, 31, 33, 64, 71, 100, 128, 200, 300):
+        x = whole[:, :n]
+        expected = np.asarray(reduced(x, np.add, axis=1))
+        same(km.reduce(x, axis=1), expected)
+        same(km.reduce(np.ascontiguousarray(x), axis=1), expected)
+        squares = km.transform_reduce(x, lambda a: a * a, axis=1)
+        same(squares, sums(x * x, 1))
+        for result, ufunc in zip(km.reduce(x, STATISTICS, axis=1), UFUNCS, strict=True):
+            same(result, np.asarray(reduced(x, ufunc, axis=1)))
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u2", "i4", "u8"])
+def test_rows_of_integers_beside_each_other(dtype: str) -> None:
+    whole = filled((70, 140), dtype, 16)
+    for n in (1, 2, 7, 31, 33, 63, 64, 65, 71, 140):
+        same(km.reduce(whole[:, :n], km.maximum, axis=1), whole[:, :n].max(axis=1))
+        same(
+            km.reduce(whole[:, :n], km.bitwise_xor, axis=1), np.bitwise_xor.reduce(whole[:, :n], 1)
+        )
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize("width", WIDTHS)
 def test_columns_of_every_length(dtype: str, width: int) -> None:
     x = filled((2, 200, width), dtype, 7)

@@ -393,8 +393,8 @@ struct reduction<Form, Map, in<I...>, folds<F...>, indices<K...>> {
       const bool along = !beside && chunks > 1;
       i64 extent = along ? 1 : beside_each(), count;
       i64 most = beside ? widest
-                 : along && (outputs == 1 || packed())
-                     ? rows_at_once
+                 : outputs == 1 || packed()
+                     ? rows_at_once  // several folds read the rows again
                      : clamp(piece_elements / (elements + 48), 1, rows_at_once);
       i64 step[operands];
       for (int k = 0; k < operands; k++)
@@ -434,7 +434,7 @@ struct reduction<Form, Map, in<I...>, folds<F...>, indices<K...>> {
     KM_INL void join_runs(char* trees, i64 row, i64 chunk, i64 count, i64 n, char* const* p,
                           const i64* step) const {
       typename G::acc results[rows_at_once];
-      state<J, G>::tree::join_each(fold<J, G>(), results, acc<J, G>(trees), count, n);
+      state<J, G>::tree::join_sequences(map, fold<J, G>(), results, acc<J, G>(trees), count, n);
       keep_rows<J, G>(results, row, chunk, count, p, step);
     }
     KM_INL void each_unit(i64 begin, i64 stop) const {

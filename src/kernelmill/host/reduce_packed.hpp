@@ -42,14 +42,20 @@ struct packed_bank<packed_lanes<K, F, T>...> : packed_lanes<K, F, T>... {
                                  const char* at, i64 step) {
     constexpr i64 lanes = min_of(T::L...);
     constexpr int registers = (int)min_of(T::registers...);
-    alignas(64) char acc[sizeof...(F)][registers * KM_VECTOR_BYTES];
-    for (i64 row = 0; row < count; row++, at += step) {
-      if (n >= lanes) {
-        packed_bank bank(f...);
-        bank.fold_all(at, n / lanes, indices_of<registers>());
-        (bank.packed_lanes<K, F, T>::keep(acc[K]), ...);
+    constexpr i64 wide = min_of(T::wide...);
+    alignas(64) char acc[sizeof...(F)][registers * KM_VECTOR_BYTES],
+        tops[sizeof...(F)][wide * KM_VECTOR_BYTES];
+    for (i64 done = 0, rows; done < count; done += rows) {
+      rows = smaller(count - done, wide);
+      for (i64 row = 0; row < rows; row++, at += step) {
+        if (n >= lanes) {
+          packed_bank bank(f...);
+          bank.fold_all(at, n / lanes, indices_of<registers>());
+          (bank.packed_lanes<K, F, T>::keep(acc[K]), ...);
+        }
+        (T::close_row(f, tops[K] + row * KM_VECTOR_BYTES, (typename T::A*)acc[K], n, at), ...);
       }
-      ((to[row] = T::close_row(f, (typename T::A*)acc[K], n, at)), ...);
+      (T::join_tops(f, to + done, (typename T::V*)tops[K], rows, n), ...);
     }
   }
 };

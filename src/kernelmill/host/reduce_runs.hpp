@@ -98,12 +98,13 @@ struct run_tree : lane_tree<Map, K, N, F, I...> {
     }
   }
   // The trees over the lanes of `count` sequences.
-  static KM_DRIVER void join_each(const F& f, A* to, A* acc, i64 count, i64 n) {
-    for (i64 row = 0; row < count; row++, acc += L) {
-      if constexpr (packed)
-        to[row] = base::join_lanes(f, acc, smaller(n, L));
-      else
-        base::close(f, acc, n, 1), to[row] = acc[0];
+  static KM_DRIVER void join_sequences(const Map& map, const F& f, A* to, A* acc, i64 count, i64 n) {
+    if constexpr (packed) {
+      char* const p[] = {(char*)acc};
+      const i64 s[] = {size}, step[] = {L * size};
+      base::each_whole(map, f, to, count, smaller(n, L), p, s, step);
+    } else {
+      for (i64 row = 0; row < count; row++, acc += L) base::close(f, acc, n, 1), to[row] = acc[0];
     }
   }
 };

@@ -76,6 +76,16 @@ template <int S, class V, int... J> KM_INL V lanes_from(V v, indices<J...>) {
   return __builtin_shuffle(v, numbers{((J + S) % (int)sizeof...(J))...});
 #endif
 }
+// Of two registers, one after the other, every second run of S lanes: from the first one on, or with
+// First = S from the second one on.
+template <int S, int First, class V, int... J> KM_INL V each_second(V a, V b, indices<J...>) {
+#if defined(__clang__)
+  return __builtin_shufflevector(a, b, (J / S * 2 * S + J % S + First)...);
+#else
+  typedef decltype(a == b) numbers;
+  return __builtin_shuffle(a, b, numbers{(J / S * 2 * S + J % S + First)...});
+#endif
+}
 // The first `left` bytes of a register, if any; no byte after them is read. `before` bytes may be.
 template <class V> KM_INL V load_some(const char* at, i64 left, i64 before) {
   constexpr i64 size = (i64)sizeof(V);
@@ -161,10 +171,26 @@ struct lane_tree : tree_base<Map, K, N, F, I...> {
   typedef typename F::lane word;
   static constexpr int registers = (int)(L * sizeof(A)) / KM_VECTOR_BYTES,
                        wide = KM_VECTOR_BYTES / (int)sizeof(word);
-  static constexpr i64 B = KM_VECTOR_BYTES;
+  static constexpr i64 B = KM_VECTOR_BYTES, size = (i64)sizeof(A);
   typedef typename lane_word<F::vectors, word>::type lane_type;
   typedef lane_type V __attribute__((vector_size(KM_VECTOR_BYTES)));
 
+  // Numbers of the registers, and of the lanes of one. All registers are named by such constants:
+  // g++ keeps in memory what a loop counts.
+  typedef indices_of<F::vectors ? registers : 1> each_register;
+  typedef indices_of<F::vectors ? wide : 1> lanes;
+  static KM_INL V load(const char* at) {
+    V v;
+    __builtin_memcpy(&v, at, sizeof(v));
+    return v;
+  }
+  template <int... R> static KM_INL void load_round(V* a, const char* at, indices<R...>) {
+    ((a[R] = load(at + R * B)), ...);
+  }
+  template <int... R>
+  static KM_INL void fold_round(const F& f, V* a, const char* at, indices<R...>) {
+    ((a[R] = f.vec(a[R], load(at + R * B))), ...);
+  }
   // Whole blocks of L elements of one sequence, lane by lane.
   static KM_INL void blocks(const Map& map, const F& f, A* acc, i64 count,
                             const reader<I>&... from) {
@@ -172,14 +198,7 @@ struct lane_tree : tree_base<Map, K, N, F, I...> {
       V a[registers];
       __builtin_memcpy(a, acc, sizeof(a));
       const char* at = (from.at, ...);
-      for (; count > 0; count--, at += sizeof(a)) {
-        KM_UNROLL_ALL
-        for (int r = 0; r < registers; r++) {
-          V v;
-          __builtin_memcpy(&v, at + r * KM_VECTOR_BYTES, KM_VECTOR_BYTES);
-          a[r] = f.vec(a[r], v);
-        }
-      }
+      for (; count > 0; count--, at += sizeof(a)) fold_round(f, a, at, each_register());
       __builtin_memcpy(acc, a, sizeof(a));
     } else {
       // Lanes stay in registers for some rounds; several inputs would then be read in too many places.
@@ -202,23 +221,26 @@ struct lane_tree : tree_base<Map, K, N, F, I...> {
   }
 
   // lane[j] = f(lane[j], lane[j + s]) for all j < s of n lanes, where both exist, for s = L / 2
-  // ... 1.  With Full there are L lanes.
-  template <bool Full> static KM_INL A join(const F& f, A* acc, i64 n) {
-    if constexpr (F::vectors) {
-      V a[registers];
-      __builtin_memcpy(a, acc, sizeof(a));
-      return join_registers<Full>(f, a, n);
-    } else {
-      for (i64 s = L / 2; s > 0; s /= 2)
-        for (i64 j = 0; j < s && j + s < n; j++) acc[j] = f(acc[j], acc[j + s]);
-      return acc[0];
+  // ... 1.
+  static KM_INL A join(const F& f, A* acc, i64 n) {
+    for (i64 s = L / 2; s > 0; s /= 2)
+      for (i64 j = 0; j < s && j + s < n; j++) acc[j] = f(acc[j], acc[j + s]);
+    return acc[0];
+  }
+  // The same down to the lanes of one register.  With Full there are L lanes.
+  template <bool Full> static KM_INL V join_registers(const F& f, V* a, i64 n) {
+    join_half<Full, registers / 2>(f, a, n);
+    return a[0];
+  }
+  template <bool Full, int Half> static KM_INL void join_half(const F& f, V* a, i64 n) {
+    if constexpr (Half > 0) {
+      meet_all<Full, Half>(f, a, n, indices_of<Half>());
+      join_half<Full, Half / 2>(f, a, n);
     }
   }
-  template <bool Full> static KM_INL A join_registers(const F& f, V* a, i64 n) {
-    KM_UNROLL_ALL
-    for (int half = registers / 2; half > 0; half /= 2)
-      for (int r = 0; r < half; r++) meet<Full>(f, a[r], a[r + half], (half + r) * wide, n);
-    return join_register<Full>(f, a[0], n);
+  template <bool Full, int Half, int... R>
+  static KM_INL void meet_all(const F& f, V* a, i64 n, indices<R...>) {
+    (meet<Full>(f, a[R], a[R + Half], (Half + R) * wide, n), ...);
   }
   // a = f(a, b) in the lanes where b, from lane `first` on, is one of n.
   template <bool Full, class W>
@@ -256,64 +278,141 @@ struct lane_tree : tree_base<Map, K, N, F, I...> {
     }
   }
 
-  // The result of a whole chunk of n elements of one sequence.
-  static KM_INL A whole(const Map map, const F f, i64 n, const reader<I>... from) {
-    alignas(64) A acc[L];
-    [[maybe_unused]] i64 first = smaller(n, L), done = larger(n / L, i64(1)) * L;
-    if constexpr (packed) {
-      if (n < L) return close_row(f, acc, n, (from.at, ...));
-      __builtin_memcpy(acc, (from.at, ...), sizeof(acc));
-    } else {
-      KM_IVDEP
-      for (i64 j = 0; j < first; j++) acc[j] = base::value(map, j, from...);
+  // All bits in the lanes before number `end` of each run of S.
+  template <int S, int... J> static KM_INL V lanes_below(i64 end, indices<J...>) {
+    typedef decltype(V{} == V{}) numbers;
+    typedef __typeof__(numbers{}[0]) number;
+    return (V)(numbers{(number)(J % S)...} < numbers{} + (number)clamp(end, 0, S));
+  }
+  // The results of `count` sequences of n elements, whose lanes are joined to one register each:
+  // two of these share each operation of the next level, so that one register is left of as many
+  // sequences as it has lanes.
+  template <int S> static KM_INL void join_each(const F& f, V* top, i64 count, i64 n) {
+    if constexpr (S > 0) {
+      const V there = lanes_below<S>(n - S, lanes());
+      if (count % 2) top[count] = top[count - 1];
+      count = ceil_div(count, i64(2));
+      for (i64 k = 0; k < count; k++) {
+        V low = each_second<S, 0>(top[2 * k], top[2 * k + 1], lanes());
+        V high = each_second<S, S>(top[2 * k], top[2 * k + 1], lanes());
+        top[k] = choose(there, f.vec(low, high), low);
+      }
+      join_each<S / 2>(f, top, count, n);
     }
+  }
+  static KM_LOOP void join_tops(const F& fold, A* to, V* top, i64 count, i64 n) {
+    const F f = fold;
+    join_each<wide / 2>(f, top, count, n);
+    __builtin_memcpy(to, top, B);
+  }
+
+  // A chunk of n elements of one sequence: its result, or one register of lanes that are to be joined.
+  static KM_INL A whole(const Map map, const F f, i64 n, const reader<I>... from) {
+    if constexpr (F::vectors) {
+      const V left = top(map, f, n, from...);
+      return join_top(f, &left, n);
+    } else {
+      alignas(64) A acc[L];
+      return join(f, acc, fold_lanes(map, f, acc, n, from...));
+    }
+  }
+  static KM_LOOP A join_top(const F& fold, const V* top, i64 n) {
+    const F f = fold;
+    return n < wide ? join_register<false>(f, *top, n) : join_register<true>(f, *top, wide);
+  }
+  static KM_INL V top(const Map map, const F f, i64 n, const reader<I>... from) {
+    if constexpr (packed) {
+      const char* at = (from.at, ...);
+      if (n < L) return short_top(f, n, at);
+      V a[registers];
+      load_round(a, at, each_register());
+      at += sizeof(a);
+      for (i64 count = n / L; --count > 0; at += sizeof(a))
+        fold_round(f, a, at, each_register());
+      return top_after(f, a, n, at);
+    } else {
+      alignas(64) A acc[L] = {};
+      V a[registers];
+      n = fold_lanes(map, f, acc, n, from...);
+      load_round(a, (const char*)acc, each_register());
+      return n < L ? join_registers<false>(f, a, n) : join_registers<true>(f, a, n);
+    }
+  }
+  // Folds n elements into the lanes; returns how many lanes there are.
+  static KM_INL i64 fold_lanes(const Map& map, const F& f, A* acc, i64 n, const reader<I>&... from) {
+    const i64 first = smaller(n, L), done = larger(n / L, i64(1)) * L;
+    KM_IVDEP
+    for (i64 j = 0; j < first; j++) acc[j] = base::value(map, j, from...);
     if (n > L) blocks(map, f, acc, n / L - 1, from.ahead(L)...);
-    if constexpr (packed)
-      return close_row(f, acc, n, (from.at, ...));
     KM_IVDEP
     for (i64 j = done; j < n; j++) acc[j - done] = f(acc[j - done], base::value(map, j, from...));
-    return join<false>(f, acc, first);
+    return first;
   }
-  // The tree of n elements at `at`, whose whole rounds of L are in the lanes already.
-  static KM_LOOP A close_row(const F& fold, A* acc, i64 n, const char* at) {
+  // Fewer elements than lanes.
+  static KM_INL V short_top(const F& f, i64 n, const char* at) {
+    V a[registers];
+    load_first(a, n * size, at, each_register());
+    return join_registers<false>(f, a, n);
+  }
+  template <int... R>
+  static KM_INL void load_first(V* a, i64 bytes, const char* at, indices<R...>) {
+    ((a[R] = load_some<V>(at + R * B, bytes - R * B, R * B)), ...);
+  }
+  // Lanes `a` of all whole rounds; what is left of the n elements lies at `at`.
+  static KM_INL V top_after(const F& f, V* a, i64 n, const char* at) {
+    const i64 left = (i64)((u64)n % L) * size;
+    if (left) fold_part(f, a, at, left / B, left % B, each_register());
+    return join_registers<true>(f, a, L);
+  }
+  // Elements of `whole` registers, and `some` bytes of one more.
+  template <int... R>
+  static KM_INL void fold_part(const F& f, V* a, const char* at, i64 whole, i64 some,
+                               indices<R...>) {
+    const V none = all_or_none<V>(false), mask = first_lanes(some, all_or_none<V>(true), none),
+            last = load_some<V>(at + whole * B, some, B);
+    ((a[R] = R < whole    ? f.vec(a[R], load(at + R * B))
+             : R == whole ? choose(mask, f.vec(a[R], last), a[R])
+                          : a[R]),
+     ...);
+  }
+  // The same, where the lanes are in memory and the elements begin at `at`.
+  static KM_LOOP void close_row(const F& fold, char* top, const A* acc, i64 n, const char* at) {
     const F f = fold;
-    if (n < L) {
-      V a[registers];
-      for (i64 r = 0, done = 0; r < registers; r++, done += B)
-        a[r] = load_some<V>(at + done, n * (i64)sizeof(A) - done, done);
-      return join_registers<false>(f, a, n);
-    }
-    add_tail(f, acc, (u64)n % L * sizeof(A), at + (u64)n / L * L * sizeof(A));
-    return join<true>(f, acc, L);
-  }
-  // Bytes at `at`, fewer than those of the lanes, after whole rounds.
-  static KM_INL void add_tail(const F& f, A* acc, i64 left, const char* at) {
-    for (char* lanes = (char*)acc; left > 0; left -= B, at += B, lanes += B) {
-      V a;
-      __builtin_memcpy(&a, lanes, B);
-      a = first_lanes(left, f.vec(a, load_some<V>(at, left, B)), a);
-      __builtin_memcpy(lanes, &a, B);
-    }
-  }
-  // The tree over the first n lanes.
-  static KM_LOOP A join_lanes(const F& fold, A* acc, i64 n) {
-    const F f = fold;
-    return join<false>(f, acc, n);
+    V a[registers];
+    if (n >= L) load_round(a, (const char*)acc, each_register());
+    a[0] = n < L ? short_top(f, n, at) : top_after(f, a, n, at + (u64)n / L * sizeof(a));
+    __builtin_memcpy(top, a, B);
   }
   template <int... J>
   static KM_INL A whole_at(const Map& map, const F& f, i64 n, char* const* p, const i64* s,
                            indices<J...>) {
     return whole(map, f, n, reader<I>(p[J], s[J])...);
   }
-  // The same for `count` sequences, `step` apart.
+  template <int... J>
+  static KM_INL V top_at(const Map& map, const F& f, i64 n, char* const* p, const i64* s,
+                         indices<J...>) {
+    return top(map, f, n, reader<I>(p[J], s[J])...);
+  }
+  // The results of `count` sequences, `step` apart; there is room for whole registers of them.
   static KM_LOOP void each_whole(const Map& map, const F& f, A* to, i64 count, i64 n,
                                 char* const* start, const i64* s, const i64* step) {
     constexpr int operands = (int)sizeof...(I);
     char* p[operands];
     for (int k = 0; k < operands; k++) p[k] = start[k];
-    for (i64 row = 0; row < count; row++) {
-      to[row] = whole_at(map, f, n, p, s, indices_of<operands>());
+    const auto next = [&]() __attribute__((always_inline)) {
       for (int k = 0; k < operands; k++) p[k] += step[k];
+    };
+    if constexpr (F::vectors) {
+      V tops[wide];
+      for (i64 done = 0, rows; done < count; done += rows) {
+        rows = smaller(count - done, (i64)wide);
+        for (i64 k = 0; k < rows; k++, next())
+          tops[k] = top_at(map, f, n, p, s, indices_of<operands>());
+        join_tops(f, to + done, tops, rows, n);
+      }
+    } else {
+      for (i64 row = 0; row < count; row++, next())
+        to[row] = whole_at(map, f, n, p, s, indices_of<operands>());
     }
   }
 
