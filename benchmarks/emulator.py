@@ -67,6 +67,24 @@ KERNEL void one_a_thread_sum(const float* x, float* out, long n) {
   fold(s, out);
 }
 """
+# What is only looked at; it is not among the kernels whose compiling is measured.
+_LOOKED_AT: Final = r"""
+#define KERNEL extern "C" __global__
+KERNEL void stencil(const float* a, float* b, int w, int h) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x, j = blockIdx.y * blockDim.y + threadIdx.y;
+  if (i < 1 || j < 1 || i >= w - 1 || j >= h - 1) return;
+  const float* p = a + j * w + i;
+  b[j * w + i] = 0.2f * (p[0] + p[-1] + p[1] + p[-w] + p[w]);
+}
+KERNEL void sparse(const int* rows, const int* columns, const float* v, const float* x, float* y,
+                   int n) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  float sum = 0;
+  for (int k = rows[i]; k < rows[i + 1]; k++) sum += v[k] * x[columns[k]];
+  y[i] = sum;
+}
+"""
 _LOOPS: Final = r"""
 #define LOOP extern "C" __attribute__((visibility("default")))
 LOOP void triad(const float* a, const float* b, float* c, long n, int threads) {
@@ -100,8 +118,8 @@ def _loops() -> ctypes.CDLL:
         return ctypes.CDLL(str(made.path))
 
 
-def _ours(name: str, config: km.LaunchConfig, *args: Any) -> Contender:
-    launch = km.prepare(config, compile_emulated(_KERNELS).get_kernel(name), *args)
+def _ours(name: str, config: km.LaunchConfig, *args: Any, text: str = _KERNELS) -> Contender:
+    launch = km.prepare(config, compile_emulated(text).get_kernel(name), *args)
     return Contender(OURS, launch)
 
 
@@ -189,6 +207,22 @@ def _looked_at(budget: Budget) -> Iterator[Case]:
         a, b, c = (np.ones(size, np.float32) for _ in range(3))
         triad = _ours("triad", km.LaunchConfig(size // 256, 256), a, b, c, size).run
         yield _against_plain("triad, sanitized", size, triad)
+    side = 2048
+    a, b = (np.ones((side, side), np.float32) for _ in range(2))
+    plane = km.LaunchConfig((side // 32, side // 8), (32, 8))
+    stencil = _ours("stencil", plane, a, b, side, side, text=_LOOKED_AT).run
+    yield _against_plain("stencil, one cell a thread, sanitized", side * side, stencil)
+    rows, columns, v = _sparse_matrix(n)
+    x, y = np.ones(n, np.float32), np.zeros(n, np.float32)
+    config = km.LaunchConfig(n // 256, 256)
+    sparse = _ours("sparse", config, rows, columns, v, x, y, n, text=_LOOKED_AT).run
+    yield _against_plain("sparse matrix times vector, sanitized", 8 * n, sparse)
+
+
+def _sparse_matrix(n: int) -> tuple[Any, Any, Any]:
+    """Return rows, columns and values of a matrix with eight elements in each of `n` rows."""
+    columns = np.random.default_rng(1).integers(0, n, 8 * n, np.int32)
+    return np.arange(n + 1, dtype=np.int32) * 8, columns, np.ones(8 * n, np.float32)
 
 
 def _against_plain(name: str, n: int, launch: Callable[[], Any]) -> Case:

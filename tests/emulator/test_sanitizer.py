@@ -191,3 +191,52 @@ def test_arrays_of_any_size_come_back():
             kernel.launch((blocks, 1, 1), (1024, 1, 1), [x, y])
         assert (y[::64] == 2 * x[::64]).all()
         assert not y[1::64].any()
+
+
+READERS = """#define KERNEL extern "C" __global__
+KERNEL void last(int* x, int* y) {
+  y[threadIdx.x] = x[0];
+  if (threadIdx.x == 1) x[0] = 5;
+}
+KERNEL void again(int* x, int* y, int* flags) {
+  int seen = 0;
+  if (threadIdx.x == 0) {
+    seen = x[0];
+    atomicExch(&flags[0], 1);
+    while (atomicAdd(&flags[1], 0) == 0) {}
+    seen += x[0];
+    x[0] = 5;
+  } else {
+    while (atomicAdd(&flags[0], 0) == 0) {}
+    seen = x[0];
+    atomicExch(&flags[1], 1);
+  }
+  y[threadIdx.x] = seen;
+}
+KERNEL void many(int* x, int* y, int by) {
+  y[threadIdx.x] = x[threadIdx.x % 4];
+  __syncthreads();
+  if (threadIdx.x < 4) x[threadIdx.x] = by;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "other"), [("last", 4, 0), ("again", 13, 1), ("many", None, None)]
+)
+def test_readers_of_a_word_are_remembered_until_it_is_written(name, line, other):
+    x, y, flags = np.arange(4, dtype=np.int32), np.zeros(64, np.int32), np.zeros(2, np.int32)
+    kernel = compile_emulated(READERS, name="readers.cu").get_kernel(name)
+    args = [x, y, *([flags] if name == "again" else []), *([7] if name == "many" else [])]
+    config = km.LaunchConfig(1, 64 if name == "many" else 2)
+    if line is None:
+        with sanitized():
+            km.launch(None, config, kernel, *args)
+        assert y.tolist() == [thread % 4 for thread in range(64)]
+        assert x.tolist() == [7] * 4
+        return
+    with sanitized(), pytest.raises(SanitizerError) as raised:
+        km.launch(None, config, kernel, *args)
+    (found,) = [r for r in raised.value.reports if r.array == "x"]
+    assert (found.kind, found.place.line, found.index) == ("race", line, 0)
+    assert found.other_thread == other

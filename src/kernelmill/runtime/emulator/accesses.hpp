@@ -198,7 +198,7 @@ inline void check_order(Record& k, Region& r, char* p, usize at, u32 bytes, int 
       check_cell(k, r, cells.at(brief.deed), mine, p, bytes, how, caller);
       continue;
     }
-    Cell cell = opened(brief, launch_first);
+    Cell cell = opened(brief, r.earlier ? r.earlier + c : nullptr, launch_first);
     check_cell(k, r, cell, mine, p, bytes, how, caller);
     brief = closed(cell);
   }
@@ -282,7 +282,8 @@ __attribute__((noinline)) void access_known(Record& k, const Site& site, char* p
   bool clear = bytes >= 4 || !site.written;
   for (u32 i = 0; i < count; i++)
     clear &= briefs[i].thread < launch_first ||
-             (briefs[i].thread == mine.thread && (how == writing || briefs[i].deed == mine.deed));
+             (briefs[i].thread == mine.thread &&
+              (how == writing ? !(briefs[i].deed & with_earlier) : briefs[i].deed == mine.deed));
   for (u32 i = 0; how == reading && site.written && i < bytes / 4; i++) clear &= written[i] == 15;
   if (!clear) return check_known(k, *site.region, p, bytes, how, caller);
   for (u32 i = 0; how == writing && site.written && i < bytes / 4; i++) written[i] = 15;
@@ -292,13 +293,20 @@ __attribute__((noinline)) void access_known(Record& k, const Site& site, char* p
 // A plain read of a word that others read in this launch: where nobody wrote it, it is only remembered.
 template <u32 bytes>
 __attribute__((noinline)) void read_too(Record& k, const Site& site, Brief& brief, char* p, const void* caller) {
-  const Access mine = {k.thread, k.clock, offset_of(caller)};
-  if (brief.thread == several && cells.has(brief.deed)) {
-    Cell& cell = cells.at(brief.deed);
-    if (!cell.write.thread) return remember_read(k, cell, mine, false, false);
-  } else if (brief.thread != several && brief.thread != mine.thread && deeds.all[brief.deed].did == read) {
-    const Deed& first = deeds.all[brief.deed];
-    brief = {several, cells.add(Cell{{}, {{brief.thread, first.clock, first.read}, mine}, 0, {0, 0}})};
+  const Brief mine = {k.thread, site.deed};
+  if (brief.thread == several) {
+    if (cells.has(brief.deed)) {
+      Cell& cell = cells.at(brief.deed);
+      if (!cell.write.thread) return remember_read(k, cell, {k.thread, k.clock, offset_of(caller)}, false, false);
+    }
+  } else if (brief.deed & with_earlier) {  // the first that read it, and the last
+    Brief& first = site.region->earlier_of((usize)(&brief - site.region->briefs));
+    if (first.thread == mine.thread) first = mine;
+    else brief = {mine.thread, mine.deed | with_earlier};
+    return;
+  } else if (brief.thread != mine.thread && deeds.all[brief.deed].did == read) {
+    site.region->earlier_of((usize)(&brief - site.region->briefs)) = brief;
+    brief = {mine.thread, mine.deed | with_earlier};
     return;
   }
   check_known(k, *site.region, p, bytes, reading, caller);
@@ -329,7 +337,7 @@ KM_EMU_INLINE void access_shortly(void* address, const void* caller) {
   const u64 mine = k->thread | (u64)site.deed << 32;
   u64 there;
   memcpy(&there, &brief, 8);
-  if (__builtin_expect((u32)there >= launch_first && (how == writing ? (u32)there != (u32)mine : there != mine), 0)) {
+  if (__builtin_expect((u32)there >= launch_first && (how == writing ? (u32)there != (u32)mine || there >> 63 : there != mine), 0)) {
     if (how == reading) return read_too<bytes>(*k, site, brief, p, caller);
     return check_known(*k, *site.region, p, bytes, how, caller);
   }

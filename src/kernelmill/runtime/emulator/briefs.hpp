@@ -65,6 +65,8 @@ struct Brief {
   u32 thread, deed;  // the thread, and the number of its deed; or `several`, and the number of a cell
 };
 constexpr u32 several = ~0u;
+// Added to a deed: what other threads read before is in a second record of the word, `earlier`. Nobody wrote it then.
+constexpr u32 with_earlier = 1u << 31;
 
 // Deeds of a launch by their numbers. Most threads do the same things at the same moments, so there are few.
 struct Deeds {
@@ -108,9 +110,17 @@ struct Cells {
 inline Deeds deeds;
 inline Cells cells;
 
-inline Cell opened(const Brief& brief, u32 launch_first) {
+inline Access read_by(const Brief& brief) {
+  const Deed& deed = deeds.all[brief.deed & ~with_earlier];
+  return {brief.thread, deed.clock, deed.read};
+}
+inline Cell opened(const Brief& brief, const Brief* earlier, u32 launch_first) {
   Cell cell = {};
   if (brief.thread < launch_first || brief.thread == several) return cell;
+  if (brief.deed & with_earlier) {
+    cell.reads[0] = read_by(*earlier), cell.reads[1] = read_by(brief);
+    return cell;
+  }
   const Deed& deed = deeds.all[brief.deed];
   if (deed.did & wrote)
     cell.write = {brief.thread, deed.clock, deed.write}, cell.atomic_write = (deed.did & wrote_atomically) != 0;

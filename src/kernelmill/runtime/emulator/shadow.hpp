@@ -21,6 +21,7 @@ struct Region {
   int shift = 2;
   Cell* full = nullptr;     // of shared memory, where many threads access each word
   Brief* briefs = nullptr;  // of other memory
+  Brief* earlier = nullptr;  // made when first a word is read by several threads
   usize record_bytes = 0;
   u8* written = nullptr;
 
@@ -35,7 +36,16 @@ struct Region {
   void drop() {
     if (!written) return;
     give_back(full ? (void*)full : briefs, record_bytes), give_back(written, size() / 4 + 2);
+    drop_earlier();
     full = nullptr, briefs = nullptr, written = nullptr;
+  }
+  void drop_earlier() {
+    if (earlier) give_back(earlier, record_bytes);
+    earlier = nullptr;
+  }
+  Brief& earlier_of(usize record) {
+    if (!earlier) earlier = (Brief*)zero_pages(record_bytes);
+    return earlier[record];
   }
   void make_records(usize count) {
     record_bytes = count * (is_shared() ? sizeof(Cell) : sizeof(Brief)) + 1;
@@ -53,7 +63,8 @@ struct Region {
   void narrow() {
     const usize words = (size() + 3) / 4, bytes = record_bytes;
     const Cell* old_cells = full;
-    const Brief* old_briefs = briefs;
+    const Brief *old_briefs = briefs, *old_earlier = earlier;
+    earlier = nullptr;
     make_records(4 * words);
     for (usize i = 0; i < 4 * words; i++) {
       if (old_cells) {
@@ -61,15 +72,18 @@ struct Region {
       } else if (const Brief brief = old_briefs[i / 4]; brief.thread) {
         const bool own = brief.thread == several && cells.has(brief.deed);
         briefs[i] = own ? Brief{several, cells.add(cells.at(brief.deed))} : brief;
+        if (brief.thread != several && (brief.deed & with_earlier)) earlier_of(i) = old_earlier[i / 4];
       }
     }
     give_back(old_cells ? (void*)old_cells : (void*)old_briefs, bytes);
+    if (old_earlier) give_back((void*)old_earlier, bytes);
     shift = 0;
   }
   // Nothing has happened yet.
   void forget() {
     if (!written) return;
     give_back(full ? (void*)full : briefs, record_bytes);
+    drop_earlier();
     make_records(((size() + 3) / 4) << (2 - shift));
   }
   void mark_written(usize at, usize bytes) {
