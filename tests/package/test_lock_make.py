@@ -197,6 +197,23 @@ def test_a_branch_that_has_moved_is_refused(locked, registry):
     )
 
 
+@pytest.mark.parametrize("asked", ["1", '">=1,<2"'])
+def test_a_branch_that_went_back_is_refused(registry, project, asked):
+    first = release(registry, "org/top", "1.0.0")
+    second = release(registry, "org/top", "1.1.0")
+    ask(project, f'[tool.kernelmill.dependencies]\n"org/top" = {asked}\n')
+    lock(registry, project)
+    registry.move("org/top", "v1", first)
+    assert refusal(project, registry) == (
+        "P/kernelmill.lock does not hold any more:\n"
+        f"  org/top: v1 stood at {second} (1.1.0) when it was locked; "
+        f"the registry now has {first} (1.0.0)"
+    )
+    registry.move("org/top", "v1", second)
+    release(registry, "org/top", "1.2.0")
+    assert check_lock(project, registry).kernels["org/top"].commit == second
+
+
 def test_a_tag_that_has_moved_is_refused(registry, project):
     old = release(registry, "org/top", "1.0.0", index=False, tag="v1.0.0")
     ask(project, '[tool.kernelmill.dependencies]\n"org/top" = { revision = "v1.0.0" }\n')

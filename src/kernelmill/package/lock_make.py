@@ -29,7 +29,7 @@ from kernelmill.package.metadata import Metadata
 from kernelmill.package.parallel import each
 from kernelmill.package.resolve import resolve
 from kernelmill.package.versions import BUILD, variant_files
-from kernelmill.package.wanted import Wanted, branch_of
+from kernelmill.package.wanted import Wanted, branch_of, integer_of_branch
 from kernelmill.package.whole_file import replace_file
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from kernelmill.package.dependencies import Dependencies
     from kernelmill.package.registry import File
     from kernelmill.package.resolve import Pin, Resolution
-    from kernelmill.package.versions import Reading
+    from kernelmill.package.versions import Published, Reading
 
 __all__ = ["Made", "check_lock", "make_lock", "write_lock"]
 
@@ -265,7 +265,7 @@ def check_lock(directory: Path, registry: Reading | None) -> Lock:
     if not problems and registry is not None:
         catalog = Catalog(registry, _preferred(lock, upgrade=False))
         found = resolve(registry, project.needs, side_by_side=project.side_by_side, catalog=catalog)
-        problems = list(_moved(lock, found))
+        problems = [*_moved(lock, found), *_gone_back(lock, found, catalog)]
     if problems:
         raise LockError(
             "\n".join([f"{directory / FILE} does not hold any more:", *problems]),
@@ -296,6 +296,25 @@ def _contradictions(lock: Lock, theirs: HfLock) -> Iterator[str]:
             yield f"  {FILE} has {slot} at {kernel.commit}, {lock_hf.FILE} has not"
 
 
+def _gone_back(lock: Lock, found: Resolution, catalog: Catalog) -> Iterator[str]:
+    """Find branches that stand at an older version; one that went on is no fault of the lock."""
+    for pin in found.pins:
+        kernel = lock.kernels.get(pin.slot)
+        if kernel is None or integer_of_branch(kernel.revision) is None:
+            continue
+        there = catalog.versions(pin.repo_id)
+        head = next((one for one in there if one.branch == kernel.revision), None)
+        if head and pin.published.commit == kernel.commit and head.version < pin.published.version:
+            yield _otherwise(pin.slot, kernel, head)
+
+
+def _otherwise(slot: str, kernel: LockedKernel, now: Published) -> str:
+    return (
+        f"  {slot}: {kernel.revision or 'it'} stood at {kernel.commit} ({kernel.version}) when it "
+        f"was locked; the registry now has {now.commit} ({now.version})"
+    )
+
+
 def _moved(lock: Lock, found: Resolution) -> Iterator[str]:
     now = {pin.slot: pin for pin in found.pins}
     for slot, kernel in lock.kernels.items():
@@ -303,10 +322,6 @@ def _moved(lock: Lock, found: Resolution) -> Iterator[str]:
         if pin is None:
             yield f"  {slot} is locked, and nothing needs it"
         elif pin.published.commit != kernel.commit:
-            where = kernel.revision or "it"
-            yield (
-                f"  {slot}: {where} stood at {kernel.commit} ({kernel.version}) when it was "
-                f"locked; the registry now has {pin.published.commit} ({pin.published.version})"
-            )
+            yield _otherwise(slot, kernel, pin.published)
     for slot in sorted(now.keys() - lock.kernels.keys()):
         yield f"  {slot} is needed, and not locked"
