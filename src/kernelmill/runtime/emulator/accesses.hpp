@@ -300,13 +300,16 @@ __attribute__((noinline)) void read_too(Record& k, const Site& site, Brief& brie
       if (!cell.write.thread) return remember_read(k, cell, {k.thread, k.clock, offset_of(caller)}, false, false);
     }
   } else if (brief.deed & with_earlier) {  // the first that read it, and the last
-    Brief& first = site.region->earlier_of((usize)(&brief - site.region->briefs));
-    if (first.thread == mine.thread) first = mine;
-    else brief = {mine.thread, mine.deed | with_earlier};
+    const u32 mark = brief.deed & ~deed_bits;
+    if (__builtin_expect(mark == mark_of(mine.thread), 0)) {
+      Brief& first = site.region->earlier_of((usize)(&brief - site.region->briefs));
+      if (first.thread == mine.thread) return (void)(first = mine);
+    }
+    brief = {mine.thread, mine.deed | mark};
     return;
   } else if (brief.thread != mine.thread && deeds.all[brief.deed].did == read) {
     site.region->earlier_of((usize)(&brief - site.region->briefs)) = brief;
-    brief = {mine.thread, mine.deed | with_earlier};
+    brief = {mine.thread, mine.deed | mark_of(brief.thread)};
     return;
   }
   check_known(k, *site.region, p, bytes, reading, caller);

@@ -67,10 +67,13 @@ struct Brief {
 constexpr u32 several = ~0u;
 // Added to a deed: what other threads read before is in a second record of the word, `earlier`. Nobody wrote it then.
 constexpr u32 with_earlier = 1u << 31;
+// Between that and the deed stand seven bits of the first reader, so that most questions whether it is the same need no look.
+constexpr u32 deed_bits = (1u << 24) - 1;
+inline u32 mark_of(u32 first) { return with_earlier | (first * 0x9e3779b9u >> 25 << 24); }
 
 // Deeds of a launch by their numbers. Most threads do the same things at the same moments, so there are few.
 struct Deeds {
-  static constexpr u32 most = 1 << 24, remembered = 1 << 14;
+  static constexpr u32 most = deed_bits, remembered = 1 << 14;
   Deed* all = nullptr;
   u32 count = 1;
   u32 known[remembered] = {};
@@ -111,7 +114,7 @@ inline Deeds deeds;
 inline Cells cells;
 
 inline Access read_by(const Brief& brief) {
-  const Deed& deed = deeds.all[brief.deed & ~with_earlier];
+  const Deed& deed = deeds.all[brief.deed & deed_bits];
   return {brief.thread, deed.clock, deed.read};
 }
 inline Cell opened(const Brief& brief, const Brief* earlier, u32 launch_first) {
