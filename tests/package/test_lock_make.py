@@ -15,6 +15,8 @@ from kernelmill.package.lock_make import check_lock, make_lock, write_lock
 from kernelmill.package.registry import Add, File
 from kernelmill.package.registry_files import FilesRegistry
 from kernelmill.package.shelf import open_shelf
+from kernelmill.package.versions import newest
+from kernelmill.package.wanted import Wanted
 from published_kernels import UNIVERSAL, Counted, new_registry, release, variant_files
 
 
@@ -212,6 +214,16 @@ def test_a_branch_that_went_back_is_refused(registry, project, asked):
     registry.move("org/top", "v1", second)
     release(registry, "org/top", "1.2.0")
     assert check_lock(project, registry).kernels["org/top"].commit == second
+
+
+def test_an_integer_means_the_head_even_where_it_went_back(registry, project):
+    first = release(registry, "org/top", "1.0.0")
+    release(registry, "org/top", "1.1.0")
+    registry.move("org/top", "v1", first)
+    ask(project, THEIRS)
+    assert list(lock(registry, project).hf.commits.values()) == [first]
+    assert newest(registry, "org/top", Wanted.parse(1)).published.commit == first
+    assert str(newest(registry, "org/top", Wanted.parse("<2")).published) == "1.1.0"
 
 
 def test_a_tag_that_has_moved_is_refused(registry, project):

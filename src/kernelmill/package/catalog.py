@@ -111,7 +111,10 @@ class Catalog:
     def candidates(
         self, repo_id: str, wanted: Sequence[Wanted], slot: str
     ) -> tuple[Published, ...]:
-        """Return the versions that meet all of `wanted`: the preferred one, then newest first."""
+        """Return the versions that meet all of `wanted`: the preferred one, then newest first.
+
+        Where an integer is asked for, the head of its branch comes before newer versions.
+        """
         revisions = [what.revision for what in wanted if what.revision]
         found = self._at(repo_id, revisions[0]) if revisions else self.versions(repo_id)
         if any(what.integer is None and not what.revision for what in wanted):
@@ -119,6 +122,8 @@ class Catalog:
             exact = each(lambda one: self._exact(repo_id, one), found)
             found = tuple(sorted(exact, key=lambda one: one.version, reverse=True))
         found = tuple(one for one in found if self._fits(repo_id, one, wanted))
+        if any(what.integer is not None for what in wanted):  # which mean heads of branches
+            found = tuple(sorted(found, key=lambda one: not one.branch))
         kept = self.preferred.get(slot)
         return tuple(sorted(found, key=lambda one: one.commit != kept))
 

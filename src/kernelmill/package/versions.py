@@ -445,7 +445,8 @@ def newest(
     else:
         there = published(registry, repo_id, index=index, refs=True)
         found = _admitted(registry, repo_id, wanted, there)
-        found = found[:1] if wanted.integer is not None else found
+        if wanted.integer is not None:  # the head, which a publisher may have moved back
+            found = tuple(sorted(found, key=lambda one: not one.branch))[:1]
     refusals: list[str] = []
     for one in found:
         names = one.variants
