@@ -290,3 +290,36 @@ int main() {
 }""")
     done = run_program(path, capture=True, timeout=600, sanitizer=sanitizer)
     assert (done.stdout, done.stderr, done.reports) == ("cudaSuccess 12 101\n", "", ())
+
+
+def test_memory_that_a_kernel_asks_for_is_looked_at_as_others_are(tmp_path):
+    path = tmp_path / "asked.cu"
+    path.write_text("""#include <cstdio>
+struct Numbers {
+  int* at;
+  __device__ explicit Numbers(int n) : at(new int[n]) {}
+  __device__ ~Numbers() { delete[] at; }
+};
+__global__ void sums(int* out) {
+  Numbers s(4);
+  int* q = (int*)malloc(32);
+  s.at[0] = q[1] = 1;
+  *out = s.at[0] + q[1] + s.at[2];
+  *out += q[3];
+  free(q);
+  int* past = new int[8];
+  past[8] = 1;
+  delete[] past;
+}
+int main() {
+  int* out;
+  cudaMallocManaged(&out, 4);
+  sums<<<1, 1>>>(out);
+  cudaDeviceSynchronize();
+}""")
+    done = run_program(path, capture=True, timeout=600, sanitizer=Sanitizer())
+    assert [(r.kind, r.place.line, r.array, r.index) for r in done.reports] == [
+        ("uninitialised read", 11, "memory of new", 2),
+        ("uninitialised read", 12, "memory of malloc", 3),
+        ("out of bounds", 15, "memory of new", 8),
+    ]
