@@ -292,6 +292,29 @@ int main() {
     assert (done.stdout, done.stderr, done.reports) == ("cudaSuccess 12 101\n", "", ())
 
 
+def test_names_that_a_macro_joins_and_pools_outside_of_functions(tmp_path):
+    done = run(
+        tmp_path,
+        """#include <cstdio>
+extern __shared__ __align__(8) unsigned char pool[];
+#define DEFINE(name, T) __global__ void name##_##T(T* x) { \\
+  T* s = reinterpret_cast<T*>(pool); T* same = (T*)pool; \\
+  s[threadIdx.x] = x[threadIdx.x]; __syncthreads(); x[threadIdx.x] = same[3 - threadIdx.x]; }
+DEFINE(turned, int) DEFINE(turned, double)
+#define RUN(name, T, x) name##_##T<<<1, 4, 4 * sizeof(T)>>>(x)
+int main() {
+  int* a; double* b;
+  cudaMallocManaged(&a, 16), cudaMallocManaged(&b, 32);
+  for (int i = 0; i < 4; i++) a[i] = i, b[i] = i + 0.5;
+  RUN(turned, int, a);
+  RUN(turned, double, b);
+  cudaDeviceSynchronize();
+  printf("%d %d %g %g", a[0], a[3], b[0], b[3]);
+}""",
+    )
+    assert (done.stdout, done.stderr) == ("3 0 3.5 0.5", "")
+
+
 def test_memory_that_a_kernel_asks_for_is_looked_at_as_others_are(tmp_path):
     path = tmp_path / "asked.cu"
     path.write_text("""#include <cstdio>

@@ -59,6 +59,12 @@ CHANGED = {
     "void f() { __shared__ alignas(8) long s[4]; }": (
         "void f() { alignas(8)  __shared__ long s[4]; }"
     ),
+    "#define RUN(name, T) name##_ ## T<<<1, 2>>>(x)\n": (
+        "#define RUN(name, T) " + LAUNCH.format("1, 2", "name##_ ## T", ", x") + "\n"
+    ),
+    "extern __shared__ char s[]; int* p = reinterpret_cast<int*>(s);": (
+        "static km_emu::Dynamic<char> s; int* p = reinterpret_cast<int*>(+s);"
+    ),
     "extern __shared__ int s[];": "static km_emu::Dynamic<int> s;",
     "template __global__ void f<int>(int);": "template  void f<int>(int);",
     "__global__ inline void f() {}": "__global__ inline void f() {}",

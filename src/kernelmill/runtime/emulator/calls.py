@@ -1,16 +1,18 @@
-"""The call of a kernel between `<<<>>>` and its end, as the arguments of `km_emu::launch`."""
+"""Calls of kernels by `<<<>>>`: what stands before it, and the arguments of `km_emu::launch`."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
-from kernelmill.runtime.emulator.tokens import split, tokens
+from kernelmill.runtime.emulator.tokens import is_blank, split, tokens
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["call_by_reference", "call_of"]
+__all__ = ["call_by_reference", "call_of", "callee_of"]
 
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_]\w*")
 _NULLS: Final = frozenset(("0", "NULL", "nullptr"))
 
 
@@ -65,3 +67,52 @@ def call_by_reference(name: str, given: str, references: Sequence[bool]) -> str:
     breaks = "\n" * (given.count("\n") - rest.count("\n"))
     taken = ", ".join(f"auto& {n}" for n in names)
     return f"[=]({taken}) {{ {name}({inner}); }}{rest}{breaks}"
+
+
+def callee_of(out: Sequence[str]) -> tuple[int, int]:
+    """Return where the callee stands at the end: `name`, `space::name<T>`, `(expression)`."""
+    at = len(out)
+    while at and is_blank(out[at - 1]):
+        at -= 1
+    past = at
+    if at and out[at - 1] in (">", ")", "]"):
+        at = _opening(out, at)
+        while at and is_blank(out[at - 1]):
+            at -= 1
+    words = ("return", "else", "do")
+    while at:
+        pasted = _pasted(out, at)
+        if pasted is not None:
+            at = pasted
+        elif (_IDENTIFIER.fullmatch(out[at - 1]) and out[at - 1] not in words) or (
+            out[at - 1] in ("::", ".", "->")
+        ):
+            at -= 1
+        else:
+            break
+    return at, past
+
+
+def _pasted(out: Sequence[str], at: int) -> int | None:
+    """Return the end of what a `##` joins to the name that begins at `at`; None for no `##`."""
+    while at and is_blank(out[at - 1]):
+        at -= 1
+    if list(out[max(at - 2, 0) : at]) != ["#", "#"]:
+        return None
+    at -= 2
+    while at and is_blank(out[at - 1]):
+        at -= 1
+    return at
+
+
+def _opening(out: Sequence[str], at: int) -> int:
+    """Return the place of the bracket that the one before `at` closes."""
+    angled = out[at - 1] == ">"
+    ends, begins = ((">",), ("<",)) if angled else ((")", "]"), ("(", "["))
+    depth = 0
+    while at:
+        at -= 1
+        depth += (out[at] in ends) - (out[at] in begins)
+        if depth == 0:
+            break
+    return at

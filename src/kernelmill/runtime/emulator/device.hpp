@@ -66,6 +66,7 @@ namespace km_emu {
 template <class T>
 struct Dynamic {
   operator T*() const { return (T*)KM_EMU_DYNAMIC; }
+  template <class U> explicit operator U*() const { return (U*)KM_EMU_DYNAMIC; }
   template <class I> T& operator[](I i) const { return ((T*)KM_EMU_DYNAMIC)[i]; }
 };
 }  // namespace km_emu

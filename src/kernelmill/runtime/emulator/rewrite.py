@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from kernelmill.errors import CompileError, NotImplementedHere
-from kernelmill.runtime.emulator.calls import call_by_reference, call_of
+from kernelmill.runtime.emulator.calls import call_by_reference, call_of, callee_of
 from kernelmill.runtime.emulator.ptx import is_ptx, translate
 from kernelmill.runtime.emulator.refusals import REFUSED_WORDS, refusal, unknown_ptx
 from kernelmill.runtime.emulator.steps import stepped_places
@@ -140,6 +140,8 @@ class _Writer:
     # Kernels that take references, and so see the host's variables themselves: which of their
     # parameters those are.
     by_reference: dict[str, tuple[bool, ...]] = field(default_factory=dict)
+    # Arrays of dynamic shared memory that are declared outside of functions.
+    dynamic: set[str] = field(default_factory=set)
     ptx: bool = False
     launches: bool = False
     spins: bool = False
@@ -173,6 +175,9 @@ class _Writer:
 
     def preprocessor(self, at: int) -> int:
         """Pass a directive through, but for what a definition of several lines may hold."""
+        if self.line_end != "\n":  # in a directive it joins names, or makes a string
+            self.out.append("#")
+            return at + 1
         after = at
         while after < len(self.found):
             word = self.found[after]
@@ -182,8 +187,10 @@ class _Writer:
         body = self.found[at:after]
         words = [t for t in body[1:] if not is_blank(t)][:1]
         self.conditions += _CONDITIONS.get("".join(words), 0)
-        if "asm" in body or "<<<" in body or "__asm__" in body:
+        casts = bool(self.dynamic) and "reinterpret_cast" in body
+        if casts or "asm" in body or "<<<" in body or "__asm__" in body:
             inner = _Writer(body[1:], frozenset(), line=self.line, line_end="\\\n", conditions=1)
+            inner.dynamic = self.dynamic
             inner.run()
             self.out += ["#", *inner.out]
             self.ptx, self.launches = self.ptx or inner.ptx, self.launches or inner.launches
@@ -298,6 +305,7 @@ class _Writer:
         type_ = " ".join(_ALIGNED.sub("", "".join(declared[:name_at])).split())
         if not self.in_code:
             self.out.append(f"static km_emu::Dynamic<{type_}> {name}")
+            self.dynamic.add(name)
         elif rest:
             self.out.append(f"{type_} (*{name}){rest} = ({type_} (*){rest})KM_EMU_DYNAMIC")
         else:
@@ -314,6 +322,20 @@ class _Writer:
         end = closing(self.found, skip_blank(self.found, begin + 1)) + 1
         self.out += [*self.found[begin:end], *self.found[at + 1 : begin], " __shared__"]
         return end
+
+    def cast(self, at: int) -> int:
+        """Make a pointer of dynamic shared memory, an object here, before it is cast to another."""
+        opened = at
+        while opened < len(self.found) and self.found[opened] not in ("(", ";", "{"):
+            opened += 1
+        begin = skip_blank(self.found, opened + 1)
+        if self.found[opened : opened + 1] == ["("] and (
+            self.found[begin : begin + 1] and self.found[begin] in self.dynamic
+        ):
+            self.out += [*self.found[at : opened + 1], "+"]
+            return opened + 1
+        self.out.append(self.found[at])
+        return at + 1
 
     def static(self, at: int) -> int:
         """Drop it beside `__shared__`, which brings its own."""
@@ -384,7 +406,7 @@ class _Writer:
         if self.found[opened : opened + 1] != ["("]:
             raise CompileError(f"line {self.line}: after >>> come the arguments of the kernel")
         last = closing(self.found, opened)
-        first, past = _callee(self.out)
+        first, past = callee_of(self.out)
         name, between = "".join(self.out[first:past]).strip(), self.breaks(self.out[past:])
         del self.out[first:]
         config = "".join(self.found[at + 1 : end])
@@ -414,6 +436,7 @@ _HANDLERS: Final[dict[str, Callable[[_Writer, int], int]]] = {
     "extern": _Writer.external,
     "__shared__": _Writer.shared,
     "static": _Writer.static,
+    "reinterpret_cast": _Writer.cast,
     "__noinline__": _Writer.noinline,
     "asm": _Writer.assembly,
     "__asm": _Writer.assembly,
@@ -449,35 +472,3 @@ def _operand(part: Sequence[str]) -> str:
         return ""
     body = part[opened + 1 : closing(part, opened)]
     return "(" + "".join(" " if is_blank(t) or t == "\\" else t for t in body).strip() + ")"
-
-
-def _callee(out: Sequence[str]) -> tuple[int, int]:
-    """Return where the callee stands at the end: `name`, `space::name<T>`, `(expression)`."""
-    at = len(out)
-    while at and is_blank(out[at - 1]):
-        at -= 1
-    past = at
-    if at and out[at - 1] in (">", ")", "]"):
-        at = _opening(out, at)
-        while at and is_blank(out[at - 1]):
-            at -= 1
-    words = ("return", "else", "do")
-    while at and (
-        (_IDENTIFIER.fullmatch(out[at - 1]) and out[at - 1] not in words)
-        or out[at - 1] in ("::", ".", "->")
-    ):
-        at -= 1
-    return at, past
-
-
-def _opening(out: Sequence[str], at: int) -> int:
-    """Return the place of the bracket that the one before `at` closes."""
-    angled = out[at - 1] == ">"
-    ends, begins = ((">",), ("<",)) if angled else ((")", "]"), ("(", "["))
-    depth = 0
-    while at:
-        at -= 1
-        depth += (out[at] in ends) - (out[at] in begins)
-        if depth == 0:
-            break
-    return at
