@@ -76,8 +76,9 @@ def test_right_kernels_give_no_report_and_the_same_values(name):
 
 def test_every_kind_of_fault_is_planted_three_times():
     kinds = [fault.kind for fault in FAULTS]
-    for kind in ("out of bounds", "uninitialised read", "misaligned access", "race"):
-        assert kinds.count(kind) >= 3
+    standstills = ("barrier divergence", "mask mismatch", "deadlock", "infinite spin")
+    for kind in ("out of bounds", "uninitialised read", "misaligned access", "race", *standstills):
+        assert kinds.count(kind) >= 3, kind
 
 
 SMALL = """#define KERNEL extern "C" __global__

@@ -192,6 +192,9 @@ KERNEL void different_masks(int* y) {
 KERNEL void lane_takes_no_part(int* y) {
   if (threadIdx.x < 8) y[threadIdx.x] = __shfl_sync(0xffu, (int)threadIdx.x, 20);  //@lane_takes_no_part
 }
+KERNEL void half_a_warp_down(int* y) {
+  if (threadIdx.x < 16) y[threadIdx.x] = __shfl_down_sync(0xffffu, (int)threadIdx.x, 16);  //@half_a_warp_down
+}
 KERNEL void other_operation(u32* y) {
   if (threadIdx.x & 1) y[threadIdx.x] = __ballot_sync(FULL, 1);  //@other_operation
   else y[threadIdx.x] = __reduce_add_sync(FULL, 1u);  //@other_operation
@@ -220,6 +223,28 @@ KERNEL void dead_mbarrier(int* y) {
       "{ .reg .pred p; again: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1; @p bra done; bra again; done: }" ::"r"(at),
       "r"(0)
       : "memory");  //@dead_mbarrier
+  y[threadIdx.x] = 1;
+}
+KERNEL void bytes_that_never_come(int* y) {
+  __shared__ u64 bar;
+  const u32 at = (u32)__cvta_generic_to_shared(&bar);
+  if (threadIdx.x == 0) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(1) : "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(64) : "memory");
+  }
+  __syncthreads();
+  asm volatile("{ .reg .pred p; W: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1; @!p bra W; }" ::"r"(at), "r"(0) : "memory");  //@bytes_that_never_come
+  y[threadIdx.x] = 1;
+}
+KERNEL void each_waits_for_the_other(int* y) {
+  __shared__ u64 bar;
+  const u32 at = (u32)__cvta_generic_to_shared(&bar);
+  if (threadIdx.x == 0) asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(31) : "memory");
+  __syncthreads();
+  if (threadIdx.x == 0)
+    asm volatile("{ .reg .pred p; W: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1; @!p bra W; }" ::"r"(at), "r"(0) : "memory");  //@each_waits_for_the_other
+  __syncwarp();  //@each_waits_for_the_other
+  if (threadIdx.x) asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
   y[threadIdx.x] = 1;
 }
 KERNEL void some_blocks(int* y) {
