@@ -23,6 +23,9 @@ namespace km {
 
 constexpr i64 chunk_elements = 16384;
 constexpr i64 run_elements = 16;
+// Rows of fewer elements are asked for so far ahead: the processor's own prefetching falls behind where
+// each of them ends in a tree.
+constexpr i64 ahead_elements = 4096, ahead_bytes = 8192;
 
 template <class, class> constexpr bool same_type = false;
 template <class T> constexpr bool same_type<T, T> = true;
@@ -406,8 +409,12 @@ struct lane_tree : tree_base<Map, K, N, F, I...> {
       V tops[wide];
       for (i64 done = 0, rows; done < count; done += rows) {
         rows = smaller(count - done, (i64)wide);
-        for (i64 k = 0; k < rows; k++, next())
+        for (i64 k = 0; k < rows; k++, next()) {
+          if constexpr (packed)
+            if (n < ahead_elements)
+              for (i64 b = 0; b < n * size; b += 64) __builtin_prefetch(p[0] + ahead_bytes + b, 0, 2);
           tops[k] = top_at(map, f, n, p, s, indices_of<operands>());
+        }
         join_tops(f, to + done, tops, rows, n);
       }
     } else {
