@@ -59,6 +59,7 @@ FAULTS = [
     Fault("half_filled", UNINIT, lambda: [f32(64)], array="s"),
     Fault("never_cleared", UNINIT, lambda: [i32(4)], shared=16),
     Fault("missing_halo", UNINIT, lambda: [f32(64), f32(64)], array="s"),
+    Fault("member_left_out", UNINIT, lambda: [aligned(np.zeros(1024, np.uint8))], array="s"),
     Fault("vector_load", MISALIGNED, lambda: [f32(256), f32(64)], array="x"),
     Fault("wide_load", MISALIGNED, lambda: [aligned(np.zeros(1024, np.uint8)),
                                             aligned(np.zeros(64, np.uint64))], array="x"),

@@ -76,6 +76,14 @@ KERNEL void missing_halo(const float* x, float* y) {
   y[threadIdx.x] = s[threadIdx.x] + s[threadIdx.x + 2];  //@missing_halo
 }
 
+struct Numbered { double value; int at; };
+KERNEL void member_left_out(Numbered* y) {
+  __shared__ Numbered s[64];
+  s[threadIdx.x].at = threadIdx.x;
+  __syncthreads();
+  y[threadIdx.x] = s[63 - threadIdx.x];  //@member_left_out
+}
+
 // ---- misaligned
 KERNEL void vector_load(const float* x, float* y) {
   const float4 v = *(const float4*)(x + 1 + 4 * threadIdx.x);  //@vector_load

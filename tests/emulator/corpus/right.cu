@@ -33,6 +33,25 @@ KERNEL void tree_sum(const float* x, float* total) {
   }
   if (t == 0) total[blockIdx.x] = s[0];
 }
+// Members are written one by one, so that the holes between them never are.
+struct Numbered { double value; int at; };
+struct Labelled { double value; int at; double weight; };
+struct Short { short at; char sign; };
+struct Triple { short at, twice; char sign; };
+KERNEL void structs_with_holes(const int* x, Numbered* y, Labelled* z, Short* u, Triple* v, int* sum) {
+  __shared__ Numbered s[64];
+  __shared__ Labelled l[64];
+  __shared__ Short a[64];
+  __shared__ Triple b[64];
+  const int t = threadIdx.x, from = 63 - t;
+  s[t].value = x[t], s[t].at = t;
+  l[t].value = x[t], l[t].at = t, l[t].weight = 2;
+  a[t].at = t, a[t].sign = 1;
+  b[t].at = t, b[t].twice = 2 * t, b[t].sign = -1;
+  __syncthreads();
+  y[t] = s[from], z[t] = l[from], u[t] = a[from], v[t] = b[from];
+  sum[t] = y[t].value + y[t].at + z[t].value * z[t].weight + z[t].at + u[t].at + u[t].sign + v[t].twice + v[t].sign;
+}
 KERNEL void transpose(const float* x, float* y, int n) {
   __shared__ float tile[16][17];
   int i = blockIdx.x * 16 + threadIdx.x, j = blockIdx.y * 16 + threadIdx.y;

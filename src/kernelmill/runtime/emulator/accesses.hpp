@@ -90,7 +90,7 @@ inline void report_standstill(Block* b, const char* what, const void* caller, co
 // ---- accesses -------------------------------------------------------------------------------------------------------
 
 // `updating` reads before it writes; `copying` is done by `copier`, `by_proxy` where only a proxy fence shows what was written.
-enum How { reading = 0, writing = 1, atomically = 2, unchecked = 4, updating = 8, copying = 16, by_proxy = 32 };
+enum How { reading = 0, writing = 1, atomically = 2, unchecked = 4, updating = 8, copying = 16, by_proxy = 32, holed = 64 };
 inline const Agent* copier;
 
 inline Region* region_at(Record& k, char* p) {
@@ -143,9 +143,15 @@ inline void race_with_write(Record& k, Region& r, char* p, u32 bytes, int how, c
 }
 
 inline bool asks_for_writes(const Region& r) { return initcheck == 2 || (initcheck == 1 && !r.is_shared()); }
+// A struct that is copied may have holes that nobody writes, but none where a member begins: at its first byte, and where its
+// size is a power of two and its alignment 8, as is that of 16 bytes, at the first of each 8.
+inline bool was_written(const Region& r, usize at, u32 bytes, int how) {
+  if (bytes == 16) return r.is_written(at, 1) && r.is_written(at + 8, 1);
+  return r.is_written(at, how & holed ? 1 : bytes);
+}
 inline void check_written(Region& r, char* p, usize at, u32 bytes, int how, const void* caller) {
   const bool reads = asks_for_writes(r) && ((how & updating) || !(how & (writing | unchecked)));
-  if (reads && !r.is_written(at, bytes) && is_new(offset_of(caller), 0))
+  if (reads && !was_written(r, at, bytes, how) && is_new(offset_of(caller), 0))
     report_at("uninitialised read", caller, &r, p, bytes, Other(), "read before anything was written there");
   if (how & writing) r.mark_written(at, bytes);
 }
@@ -242,6 +248,11 @@ inline void check_known(Record& k, Region& r, char* p, u32 bytes, int how, const
   check_order(k, r, p, at, bytes, how, caller);
 }
 
+// A struct of 16 bytes whose alignment is 8 is copied as vectors are: an array that begins between two of 16 holds such.
+inline bool is_struct(const Site& site, const char* p, u32 bytes) {
+  return bytes == 16 && !((usize)p & 7) && ((usize)site.low & 8);
+}
+
 inline void access(const void* address, u32 bytes, int how, const void* caller) {
   Record* k = self;
   if (!k) return;
@@ -253,7 +264,7 @@ inline void access(const void* address, u32 bytes, int how, const void* caller) 
   if (!r) return;
   // Live blocks have their static shared memory at one place.
   if (r->space == static_shared) r = &k->own->fixed;
-  if (((usize)p & (bytes - 1)) && !(bytes & (bytes - 1)))
+  if (((usize)p & (bytes - 1)) && !(bytes & (bytes - 1)) && !is_struct(site, p, bytes))
     end_at("misaligned access", *r, p, bytes, caller, how & writing ? "write" : "read");
   check_known(*k, *r, p, bytes, how, caller);
   if (r->full || how > writing || site.caller != caller || ((usize)site.low & 3)) return;
@@ -347,10 +358,13 @@ KM_EMU_INLINE void access_shortly(void* address, const void* caller) {
   memcpy(&brief, &mine, 8);
   if (how == writing) writes++;
 }
+// Structs, word by word. The odd bytes of one at an even address may be holes.
 inline void access_range(const void* from, usize bytes, int how, const void* caller) {
+  const bool even = !((usize)from & 1);
   for (char* p = (char*)from; bytes;) {
     const u32 step = !((usize)p & 7) && bytes >= 8 ? 8 : !((usize)p & 3) && bytes >= 4 ? 4 : 1;
-    access(p, step, how, caller);
+    const int holes = step == 1 && even && ((usize)p & 1) ? unchecked : holed;
+    access(p, step, how == reading ? how | holes : how, caller);
     p += step, bytes -= step;
   }
 }
