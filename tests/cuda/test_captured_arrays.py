@@ -40,8 +40,9 @@ def test_what_is_written_to_arrays_of_the_host_comes_back():
         km.atomic.add(part, (1, i % 3), 1)
         return i
 
+    x = km.to_device(np.arange(12))
     with events.listen("copy") as seen:
-        km.transform(km.to_device(np.arange(12)), op)
+        km.transform(x, op)
     assert [e.device for e in seen] == ["cuda:0", "cpu"]
     assert counts.tolist() == [[0] * 6, [0, 4, 0, 4, 0, 4]]
 

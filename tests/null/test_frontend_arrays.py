@@ -218,6 +218,19 @@ def test_kinds_of_arrays():
     assert array_type(Device) is None
 
 
+@pytest.mark.parametrize("align", [False, True])
+def test_structs_of_a_device(align):
+    """What fills their gaps has no name in the interface."""
+    layout = np.dtype([("key", "u1"), ("value", "f8"), ("flag", "?")], align=align)
+
+    class Device:
+        __cuda_array_interface__ = {  # noqa: RUF012 - the protocol wants a dict
+            "shape": (3,), "typestr": layout.str, "descr": layout.descr, "data": (16, False),
+        }  # fmt: skip
+
+    assert array_type(Device()) is array_type(np.zeros(3, layout))
+
+
 def test_functions_without_text_read_arrays():
     space = {"TABLE": TABLE}
     exec("def op(i):\n    return TABLE[i] + TABLE[-1] * len(TABLE)", space)

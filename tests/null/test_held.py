@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import types
 
@@ -15,6 +16,7 @@ from kernelmill.compiler.frontend import translate
 from kernelmill.errors import ArgumentError, DeviceError
 from kernelmill.runtime.backend import Captured
 from kernelmill.runtime.cuda import arrays, copies
+from kernelmill.runtime.cuda.arrays import DeviceView
 from kernelmill.runtime.memory import as_view
 
 CPU = types.SimpleNamespace(name="cpu", target="host")
@@ -40,7 +42,7 @@ def test_addresses_go_where_they_belong():
         (16, "table", False),
     ]
     assert isinstance(made.arrays[0], Captured)
-    made.settle()  # nothing was copied
+    made.settle(())  # nothing was copied
 
 
 @pytest.fixture
@@ -52,13 +54,18 @@ def copied(monkeypatch):
         there.append((device, array.copy()))
         return there[-1][1]
 
-    def to_host(view):
-        back.append(view)
+    def to_host(view, *, stream):
+        back.append(stream.handle)
         return view.owner
+
+    def view_of(array, where):
+        view = as_view(array, where)
+        known = {f.name: getattr(view, f.name) for f in dataclasses.fields(view)}
+        return DeviceView(**known, device=0, maker="cuda")
 
     monkeypatch.setattr(copies, "to_device", to_device)
     monkeypatch.setattr(copies, "to_host", to_host)
-    monkeypatch.setattr(arrays, "view_of", lambda array, where: as_view(array, where))
+    monkeypatch.setattr(arrays, "view_of", view_of)
     return there, back
 
 
@@ -68,7 +75,7 @@ def test_arrays_of_the_host_are_copied_to_a_device(copied):
     made = placed(bytes(64), found(lambda i: table[i]), GPU)
     assert [(number, a.view("i4").tolist()) for number, a in there] == [(0, [0, 1, 2, 3, 4])]
     assert address(made.captures) == there[0][1].ctypes.data != table.ctypes.data
-    made.settle()
+    made.settle(())
     assert back == []  # nothing was written
 
 
@@ -85,8 +92,43 @@ def test_what_was_written_comes_back(copied):
     assert address(made.captures) == there[0][1].ctypes.data + 4 * 4
     there[0][1].view("f4")[...] = 7
     whole[0, 0] = 5  # changed meanwhile, and no element of the array
-    made.settle()
+    made.settle(())
     assert whole.tolist() == [[5, 7, 0, 7, 0, 7], [0, 7, 0, 7, 0, 7]]
+
+
+def test_what_was_written_is_read_behind_the_launch(copied):
+    """On the stream of the launch, which is CuPy's for its arrays."""
+    _, back = copied
+    counts, table = np.zeros(3, np.int32), np.arange(5)[::2]
+
+    def op(i):
+        km.atomic.add(counts, 0, table[i])
+        return i
+
+    made = placed(bytes(64), found(op), GPU)
+    operand = DeviceView(
+        4096, (4,), (4,), km.int32, readonly=False, owner=None, library="dlpack", device=0,
+        maker="cupy", producer=7,
+    )  # fmt: skip
+    made.settle((operand,))
+    made.settle((dataclasses.replace(operand, maker="cuda"),))
+    assert back == [7, 0]
+
+
+def test_what_comes_back_undoes_nothing(copied):
+    whole = np.zeros(8, np.int32)
+    left, right, read = whole[:5], whole[4:], whole[2:]
+
+    def op(i):
+        left[0] = i
+        right[0] = i
+        return read[i]
+
+    with pytest.raises(ArgumentError, match="'left' and 'right' of the host share memory, and the"):
+        placed(bytes(128), found(op), GPU)
+    assert len(placed(bytes(128), found(op), CPU).arrays) == 3
+    right = whole[5:]
+    assert len(placed(bytes(128), found(op), GPU).sent) == 2
 
 
 class OnDevice:

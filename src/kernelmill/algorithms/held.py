@@ -7,6 +7,7 @@ function at each call, in `compiler/captured.py`.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 import numpy as np
@@ -14,14 +15,15 @@ import numpy as np
 from kernelmill.dtypes import uint8
 from kernelmill.errors import ArgumentError, DeviceError
 from kernelmill.runtime.backend import Captured, reads_host
-from kernelmill.runtime.memory import array_of, as_view, is_on_cuda
+from kernelmill.runtime.memory import array_of, as_view, is_on_cuda, may_overlap
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from kernelmill.compiler.captured import Pointer
     from kernelmill.runtime.backend import Backend
     from kernelmill.runtime.cuda.arrays import DeviceView
+    from kernelmill.runtime.cuda.stream import StreamHandle
     from kernelmill.runtime.memory import View
 
 __all__ = ["Placed", "placed"]
@@ -42,12 +44,12 @@ class _Reached:
     host: View | None = None
     start: int = 0
 
-    def fetch(self) -> None:
-        """Copy what was written back to the array of the host; waits for the device."""
+    def fetch(self, stream: StreamHandle) -> None:
+        """Copy what was written on a stream back to the array of the host; waits for it."""
         from kernelmill.runtime.cuda.copies import to_host  # noqa: PLC0415 - only where it is used
 
         assert self.host is not None
-        made = to_host(cast("DeviceView", self.view))
+        made = to_host(cast("DeviceView", self.view), stream=stream)
         shift = made.__array_interface__["data"][0] - self.start
         np.copyto(array_of(self.host), array_of(replace(self.host, ptr=self.host.ptr + shift)))
 
@@ -63,10 +65,21 @@ class Placed:
     arrays: tuple[Captured, ...]
     sent: tuple[_Reached, ...]
 
-    def settle(self) -> None:
-        """Copy back what the operator wrote to arrays of the host; waits for the device."""
+    def settle(self, operands: Sequence[View]) -> None:
+        """Copy back what the operator wrote to arrays of the host; waits for the launch.
+
+        `operands` are those of the launch: with the captured arrays, they decide its stream.
+        """
+        if not self.sent:
+            return
+        from kernelmill.runtime.cuda.arrays import DeviceView  # noqa: PLC0415 - as above
+        from kernelmill.runtime.cuda.backend import launch_stream  # noqa: PLC0415 - as above
+
+        views = (*operands, *(captured.view for captured in self.arrays))
+        arrays = [view for view in views if isinstance(view, DeviceView)]
+        stream = launch_stream(arrays, arrays[0].device)
         for reached in self.sent:
-            reached.fetch()
+            reached.fetch(stream)
 
 
 def placed(
@@ -105,6 +118,7 @@ def placed(
             block[offset : offset + _ADDRESS] = reached.address.to_bytes(_ADDRESS, "little")
             arrays.append(Captured(offset, pointer.name, reached.view, pointer.written))
     sent = tuple(r for at, r in known.items() if at in changed and r.host is not None)
+    _check_apart(sent, {id(c.view): c.name for c in arrays})
     return Placed(bytes(block), tuple(arrays), sent)
 
 
@@ -137,6 +151,21 @@ def _copied(host: View, name: str, number: int) -> _Reached:
     whole = replace(host, ptr=start, shape=(end - start,), strides=(1,), dtype=uint8)
     view = arrays.view_of(copies.to_device(array_of(whole), device=number), name)
     return _Reached(view.ptr + host.ptr - start, view, host, start)
+
+
+def _check_apart(sent: Sequence[_Reached], names: Mapping[int, str]) -> None:
+    """Refuse copies of which one would undo, when it comes back, what is in another."""
+    for one, other in combinations(sent, 2):
+        assert one.host is not None
+        assert other.host is not None
+        if may_overlap(one.host, other.host):
+            first, second = names[id(one.view)], names[id(other.view)]
+            raise ArgumentError(
+                f"captured arrays {first!r} and {second!r} of the host share memory, and the "
+                "operator writes to both: they would be copied to the device apart, and back one "
+                "over the other",
+                hint="capture one array and index it, or arrays that are on the device",
+            )
 
 
 def _aligned(view: View, name: str, backend: Backend) -> View:

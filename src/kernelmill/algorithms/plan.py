@@ -235,7 +235,7 @@ def execute(bound: Bound) -> Any:  # Any: as `Bound.result`
         if events.active:
             _report(bound, built.backend.name, time.perf_counter() - start)
         if held is not None:
-            held.settle()
+            held.settle(bound.views)
     return bound.unwrapped
 
 

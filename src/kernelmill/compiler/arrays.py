@@ -116,7 +116,8 @@ def _described(value: Any) -> _Described | None:
             return None
         descr = interface.get("descr")
         spelled = descr if interface["typestr"].startswith("|V") and descr else interface["typestr"]
-        dtype = dtype_of(np.dtype(spelled))
+        # Unlike np.dtype, this takes fields without a name for what they are: padding.
+        dtype = dtype_of(np.lib.format.descr_to_dtype(spelled))
         return dtype, tuple(interface["shape"]), interface.get("strides")
     except (DTypeError, TypeError):
         return None

@@ -331,7 +331,7 @@ def _slot(value: Any, index: int) -> Slot:
 def _pointer(value: Any, interface: Any, place: Place, index: int) -> Slot:
     described = np.dtype(interface["typestr"])
     if described.kind == "V":
-        described = np.dtype(interface["descr"])
+        described = np.lib.format.descr_to_dtype(interface["descr"])  # knows what is padding
     strides, step = interface.get("strides"), described.itemsize
     for extent, stride in zip(reversed(interface["shape"]), reversed(strides or ()), strict=False):
         if extent > 1 and stride != step:

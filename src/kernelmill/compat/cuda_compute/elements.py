@@ -88,7 +88,10 @@ def type_of(given: Any) -> Element:  # Any: an array, an iterator or a value
 
 def _layout(given: Any, described: Any) -> np.dtype[Any]:  # Any: of the array interface
     found = getattr(given, "dtype", None)
-    return found if isinstance(found, np.dtype) else np.dtype([tuple(field) for field in described])
+    if isinstance(found, np.dtype):
+        return found
+    # Unlike np.dtype, this takes fields without a name for what they are: padding.
+    return np.lib.format.descr_to_dtype([tuple(field) for field in described])
 
 
 def _view(given: Any) -> Any:  # Any: a view of host or device memory

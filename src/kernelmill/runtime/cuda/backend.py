@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from kernelmill.runtime.memory import View
     from kernelmill.toolchain.nvrtc import CudaImage
 
-__all__ = ["CudaBackend"]
+__all__ = ["CudaBackend", "launch_stream"]
 
 _NOTHING: Final[tuple[int, ...]] = ()
 _LOCK: Final = threading.Lock()
@@ -127,7 +127,7 @@ class CudaBackend:
         arrays = [view for view in views if isinstance(view, DeviceView)]
         loaded = self._loaded[kernel.source.text]
         self.device.set_current()
-        stream = _stream(arrays, self.number)
+        stream = launch_stream(arrays, self.number)
         wait_for_producers(arrays, stream)
         grid, extra = kernel.source.tiles(launch.shape), _NOTHING
         if launch.grid is not None:
@@ -207,7 +207,7 @@ class CudaBackend:
         return allocator_of(direct)
 
 
-def _stream(arrays: Sequence[DeviceView], number: int) -> StreamHandle:
+def launch_stream(arrays: Sequence[DeviceView], number: int) -> StreamHandle:
     """Return the stream to launch on: the one that CuPy works on for its arrays, else torch's."""
     first = next((a for a in arrays if a.ptr), arrays[0])
     if first.maker == "cupy" and first.producer is not None:

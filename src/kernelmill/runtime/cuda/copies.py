@@ -17,7 +17,7 @@ from kernelmill.errors import ArgumentError
 from kernelmill.runtime.cuda.arrays import CudaArray, empty, view_of, wait_for_producers
 from kernelmill.runtime.cuda.device import cuda_device
 from kernelmill.runtime.cuda.driver import api, check
-from kernelmill.runtime.cuda.stream import as_stream
+from kernelmill.runtime.cuda.stream import as_stream, is_capturing
 
 if TYPE_CHECKING:
     from kernelmill.runtime.cuda.arrays import DeviceView
@@ -81,8 +81,20 @@ def to_device(
             int(made.buffer.handle), held.ctypes.data, held.nbytes, on.handle
         )
         check(answer, f"copy {held.nbytes} bytes to {target.name}")
+        if _is_pinned(held.ctypes.data) and not is_capturing(on):
+            check(
+                api().cuStreamSynchronize(on.handle), f"copy {held.nbytes} bytes to {target.name}"
+            )
     _copied("host", target.name, held.nbytes, start)
     return made
+
+
+def _is_pinned(address: int) -> bool:
+    """Whether the driver reads the memory by itself, later: it copies other memory at once."""
+    cuda = api()
+    kind = cuda.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+    status, _ = cuda.cuPointerGetAttribute(kind, address)
+    return not int(status)
 
 
 def to_host(view: DeviceView, *, stream: object = None) -> np.ndarray[Any, np.dtype[Any]]:

@@ -449,15 +449,20 @@ class Kernel:
             )
 
     def allow_shared(self, shmem_size: int, device: CudaDevice) -> None:
-        """Ask the driver for more dynamic shared memory than each kernel may use."""
+        """Ask the driver for more dynamic shared memory than each kernel may use.
+
+        What was allowed before stays: launches that were prepared with more go on.
+        """
         device.set_current()
         if self.attributes(device).shared_bytes + shmem_size <= _PLAIN_SHARED:
             return
         cuda = api()
         name = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         handle = cuda.CUkernel(self.handle)
-        answer = cuda.cuKernelSetAttribute(name, shmem_size, handle, device.number)
-        check(answer, f"give kernel {self.name!r} {shmem_size} bytes of shared memory")
+        action = f"give kernel {self.name!r} {shmem_size} bytes of shared memory"
+        # Asked of the driver itself: cuda.core remembers what it answered first.
+        if check(cuda.cuKernelGetAttribute(name, handle, device.number), action) < shmem_size:
+            check(cuda.cuKernelSetAttribute(name, shmem_size, handle, device.number), action)
 
     def occupancy(self, block: int, *, shmem_size: int = 0) -> int:
         """Return how many blocks of `block` threads a multiprocessor runs at once."""
