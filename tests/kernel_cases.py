@@ -123,6 +123,22 @@ case("fields of structs", fields, (_bodies.copy(), np.zeros(70)), {0: _after, 1:
 
 
 @km.kernel
+def named_fields(bodies, z, out):
+    for i in km.grid_range(len(bodies)):
+        bodies[i]["x"] += 1
+        bodies[i][-1] = 3 * i
+        out[i] = z[i].real - 2 * z[i].imag + bodies[i]["x"] + out[i].real + out[i].imag
+
+
+_named, _z = _bodies.copy(), (f32(70) + 1j * f32(70)[::-1]).astype(np.complex64)
+_named["x"] += 1
+_named["id"] = 3 * np.arange(70)
+case("fields by name and place, parts of complex elements", named_fields,
+     (_bodies.copy(), _z, np.ones(70)), {0: _named, 2: _z.real - 2 * _z.imag + _named["x"] + 1.0},
+     n=70)  # fmt: skip
+
+
+@km.kernel
 def smooth(x, out):
     for i in km.grid_range(len(out)):
         total = np.float32(0)

@@ -82,6 +82,18 @@ def test_structs_and_flags(place: str) -> None:
     ]  # fmt: skip
 
 
+def test_parts_of_complex_elements_and_fields_by_name(place: str) -> None:
+    z = np.array([1 + 2j, -3j], np.complex64)
+    pairs = np.zeros(2, [("a", "f4"), ("z", "c8")])
+
+    def moved(i: Any) -> Any:
+        pairs[i]["a"] = z[i].real - 1
+        return z[i].real + 2 * z[i].imag + pairs[i]["z"].imag
+
+    assert km.transform(np.arange(2), moved).tolist() == [5.0, -6.0]
+    assert pairs["a"].tolist() == [0.0, -1.0]
+
+
 def test_loops_over_elements(place: str) -> None:
     weights = np.array([1.0, 0.5, 0.25])
 

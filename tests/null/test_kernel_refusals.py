@@ -47,6 +47,21 @@ hint: write `x[i, j]` for an element, `x[i, :]` for a part
 """,
     ),
     (
+        ("complex64[:]",),
+        """\
+def k(z):
+    z[0].real += 1
+""",
+        """\
+`.real` of a number cannot be assigned alone
+  File "<cell>", line 2
+        z[0].real += 1
+        ^^^^^^^^^
+
+hint: assign the whole number: `z[i] = re + 1j * z[i].imag`
+""",
+    ),
+    (
         (X,),
         """\
 def k(x):

@@ -248,18 +248,30 @@ def _named_expr(frame: Frame, node: ast.NamedExpr) -> Value:
 def place_or_value(frame: Frame, node: ast.expr) -> Place | Value:
     """Translate an expression; an element of an array, or a field of one, is not read yet."""
     if isinstance(node, ast.Subscript):
-        owner = evaluate(frame, node.value)
+        owner = place_or_value(frame, node.value)
         with frame.at(node):
             if isinstance(owner, Memory):
                 return memory.element(frame, owner, node)
-            return _subscript_of(frame, node, owner)
+            if isinstance(owner, Place) and isinstance(owner.type, StructType):
+                index = evaluate(frame, node.slice)
+                return memory.part(frame, owner, _field(frame, owner.type, index, node), node)
+            return _subscript_of(frame, node, _read(frame, owner))
     if isinstance(node, ast.Attribute):
         place = place_or_value(frame, node.value)
         with frame.at(node):
-            if isinstance(place, Place):
+            if isinstance(place, Place) and node.attr not in _parts_of(place):
                 return memory.part(frame, place, node.attr, node)
-            return _attribute_of(frame, node, place)
+            return _attribute_of(frame, node, _read(frame, place))
     return evaluate(frame, node)
+
+
+def _parts_of(place: Place) -> tuple[str, ...]:
+    """Return the attributes of an element that is a number: they are computed from its value."""
+    return () if isinstance(place.type, StructType) else ("real", "imag")
+
+
+def _read(frame: Frame, found: Place | Value) -> Value:
+    return memory.read(frame, found) if isinstance(found, Place) else found
 
 
 def _object_attribute(frame: Frame, owner: Known, node: ast.Attribute) -> Value:
@@ -271,10 +283,7 @@ def _object_attribute(frame: Frame, owner: Known, node: ast.Attribute) -> Value:
 
 
 def _attribute(frame: Frame, node: ast.Attribute) -> Value:
-    owner = place_or_value(frame, node.value)
-    if isinstance(owner, Place):
-        return memory.read(frame, memory.part(frame, owner, node.attr, node))
-    return _attribute_of(frame, node, owner)
+    return _read(frame, place_or_value(frame, node))
 
 
 def _attribute_of(frame: Frame, node: ast.Attribute, owner: Value) -> Value:
@@ -340,17 +349,7 @@ def _subscript_of(frame: Frame, node: ast.Subscript, owner: Value) -> Value:
         return frame.program.captures.value_of(item_of(owner, place))
     value = frame.scalar(owner, node.value)
     if isinstance(value.type, StructType):
-        if isinstance(index, Known) and isinstance(index.value, str):
-            frame.program.captures.bake(index)
-            return frame.builder.field(value, index.value)
-        if isinstance(index, ir.Const) and type(index.value) is int:
-            place = _index(frame, index, len(value.type.fields), node)
-            return frame.builder.field(value, value.type.fields[place].name)
-        raise frame.refusal(
-            node,
-            f"a field of struct {value.type} is named by a string, or counted from 0",
-            'write `x["a"]` or `x[0]`',
-        )
+        return frame.builder.field(value, _field(frame, value.type, index, node))
     if isinstance(value.type, TupleType):
         count = len(value.type.items)
         return tuple_item(frame.leaf(value), _index(frame, index, count, node))
@@ -358,6 +357,20 @@ def _subscript_of(frame: Frame, node: ast.Subscript, owner: Value) -> Value:
         node,
         f"{value.type} cannot be indexed: an operator sees one element",
         "pass each array that is read as an input of its own",
+    )
+
+
+def _field(frame: Frame, type_: StructType, index: Value, node: ast.Subscript) -> str:
+    """Return the name of the field that `p["x"]` or `p[0]` names."""
+    if isinstance(index, Known) and isinstance(index.value, str):
+        frame.program.captures.bake(index)
+        return index.value
+    if isinstance(index, ir.Const) and type(index.value) is int:
+        return type_.fields[_index(frame, index, len(type_.fields), node)].name
+    raise frame.refusal(
+        node,
+        f"a field of struct {type_} is named by a string, or counted from 0",
+        'write `x["a"]` or `x[0]`',
     )
 
 

@@ -41,6 +41,12 @@ def _give_element(frame: Frame, target: ast.Attribute | ast.Subscript, value: Va
             _WHOLE[frame.program.kernel is None],
         )
     if not isinstance(found, Place):
+        if isinstance(target, ast.Attribute) and target.attr in ("real", "imag"):
+            raise frame.refusal(
+                target,
+                f"`.{target.attr}` of a number cannot be assigned alone",
+                "assign the whole number: `z[i] = re + 1j * z[i].imag`",
+            )
         if frame.program.kernel is None:
             raise _in_place(frame, target)
         raise frame.refusal(
