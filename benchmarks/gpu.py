@@ -40,6 +40,11 @@ class Family:
     tests: tuple[str, ...]
     benchmarks: tuple[str, ...]
 
+    @property
+    def tests_share(self) -> float:
+        """Of the seconds that it may take, those that its tests may."""
+        return _TESTS_SHARE if self.benchmarks else _BUDGET
+
 
 FAMILIES: Final = {
     "runtime": Family(("cuda/test_*.py",), ("cuda_host", "cuda_first_call")),
@@ -48,7 +53,9 @@ FAMILIES: Final = {
          "cpu/test_guarded.py", "cpu/test_concurrency.py"),
         ("cuda_transform",),
     ),
-    "reduce": Family(("cuda/test_reduce*.py", "cpu/test_reduce*.py"), ("cuda_reduce",)),
+    "reduce": Family(
+        ("cuda/test_reduce*.py", "cpu/test_reduce*.py", "cpu/test_extremes.py"), ("cuda_reduce",)
+    ),
     "scan": Family(("cuda/test_scan*.py", "cpu/test_scan*.py"), ("cuda_scan",)),
     "select": Family(
         ("cuda/test_select*.py", "cpu/test_select*.py", "cpu/test_unique*.py"), ("cuda_select",)
@@ -56,11 +63,22 @@ FAMILIES: Final = {
     "histogram": Family(("cpu/test_histogram.py",), ("cuda_histogram",)),
     "search": Family(("cpu/test_search.py",), ("cuda_search",)),
     "segmented": Family(("cpu/test_segmented.py",), ("cuda_segmented",)),
-    "sort": Family(("cuda/test_sort*.py",), ("cuda_sort",)),
+    "sort": Family(("cuda/test_sort*.py", "cpu/test_sort.py"), ("cuda_sort",)),
     "merge": Family(("cuda/test_merge*.py", "cpu/test_sorted.py"), ("cuda_merge",)),
     "gpumode": Family(("cpu/test_gpumode.py",), ("gpumode",)),
     "kernels": Family(
         ("cuda/test_kernel*.py", "cuda/test_examples*.py"), ("cuda_kernels",)
+    ),
+    "operators": Family(
+        ("cuda/test_captured_arrays.py", "cuda/test_raw.py", "cpu/test_captured_arrays.py",
+         "cpu/test_raw*.py"),
+        (),
+    ),
+    "iterators": Family(("cpu/test_iterator*.py", "cpu/test_feeds.py"), ()),
+    "capabilities": Family(
+        ("cpu/test_capabilities.py", "cpu/test_family_properties.py", "cpu/test_far_indices.py",
+         "cpu/test_bad_input.py"),
+        (),
     ),
 }  # fmt: skip
 # Its pattern fits all files; those of another family are left to that.
@@ -70,8 +88,8 @@ _THE_REST: Final = "runtime"
 _ALONE: Final = frozenset(("test_host_time.py", "test_memory_full.py"))
 _MOST_WORKERS: Final = 12
 _PLUGINS: Final = ("-p", "no:cacheprovider", "-p", "no:benchmark")
-# Of the seconds that a family may take, those that its tests may; of those that its benchmarks may,
-# those after which none begins.
+# Of the seconds that a family may take, those that its tests may where there are benchmarks too; of
+# those that either may take alone, those after which none begins.
 _TESTS_SHARE: Final = 0.5
 _BUDGET: Final = 0.9
 _LEAST: Final = 5.0
@@ -131,8 +149,10 @@ def _asked(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[st
     unknown = [name for name in words if name not in FAMILIES and name != _ALL]
     if unknown:
         parser.error(f"there is no family {unknown[0]!r}; families: {', '.join(FAMILIES)}")
-    if cuda_timing.absent():
-        parser.error(cuda_timing.absent())
+    reason = cuda_timing.absent()
+    if reason:
+        print(f"nothing was run, since it needs an NVIDIA GPU: {reason}", file=sys.stderr)
+        raise SystemExit(2)
     every = not words or _ALL in words
     return asked, list(FAMILIES) if every else list(dict.fromkeys(words))
 
@@ -188,7 +208,7 @@ def _run(family: str, asked: argparse.Namespace, seconds: float) -> bool:
         ):
             if some:
                 report = asked.out / f"tests-{name}.xml"
-                well &= _tests(some, report, options, seconds * _TESTS_SHARE)
+                well &= _tests(some, report, options, seconds * FAMILIES[family].tests_share)
     if asked.skip != "benchmarks":
         names = FAMILIES[family].benchmarks
         for number, name in enumerate(names):

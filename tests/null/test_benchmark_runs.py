@@ -430,6 +430,44 @@ def test_all_families_are_one_word(gpu_runs, tmp_path):
     assert gpu_runs == [(name, 480) for name in gpu.FAMILIES]
 
 
+def test_without_a_gpu_one_line_says_so(gpu_runs, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(gpu.cuda_timing, "absent", lambda: "torch sees no CUDA device")
+    with pytest.raises(SystemExit, match="2"):
+        gpu.main(["scan", "--out", str(tmp_path / "report")])
+    assert capsys.readouterr().err == (
+        "nothing was run, since it needs an NVIDIA GPU: torch sees no CUDA device\n"
+    )
+    assert gpu_runs == []
+    assert not (tmp_path / "report").exists()
+
+
+# Marked for a GPU, or run on every device by a fixture of tests/conftest.py.
+MARKED = re.compile(r'mark\.cuda\b(?!")|usefixtures\("device"\)')
+PLACED = re.compile(r"def test_\w+\([^)]*\bplace\b")
+OWN_PLACES = re.compile(r'def place\(|"place"|"place, ')
+
+
+def test_every_test_for_a_gpu_belongs_to_a_family():
+    tests = Path(__file__).resolve().parents[1]
+    run = {path for name in gpu.FAMILIES for path in gpu.files_of(name, tests)}
+    found = set()
+    for path in (*tests.glob("cpu/test_*.py"), *tests.glob("cuda/test_*.py")):
+        text = path.read_text()
+        if MARKED.search(text) or (PLACED.search(text) and not OWN_PLACES.search(text)):
+            found.add(path)
+    assert len(found) > 40
+    assert sorted(path.name for path in found - run) == []
+
+
+def test_tests_have_the_time_of_a_family_without_benchmarks(monkeypatch, tmp_path):
+    ran = []
+    monkeypatch.setattr(gpu, "_tests", lambda *given: ran.append(given[1:]) or True)
+    asked = SimpleNamespace(skip=None, commit="", out=tmp_path)
+    monkeypatch.setattr(gpu, "_workers", list)
+    assert gpu._run("iterators", asked, 100)
+    assert ran == [(tmp_path / "tests-iterators.xml", [], 90)]
+
+
 def test_benchmarks_are_told_how_long_they_may_take(monkeypatch, tmp_path):
     ran = []
     monkeypatch.setattr(gpu, "_python", lambda command, seconds, *_: ran.append((command, seconds)))
