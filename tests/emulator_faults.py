@@ -64,6 +64,8 @@ FAULTS = [
     Fault("wide_load", MISALIGNED, lambda: [aligned(np.zeros(1024, np.uint8)),
                                             aligned(np.zeros(64, np.uint64))], array="x"),
     Fault("shared_vector", MISALIGNED, lambda: [f32(64)], 1, 32, array="s"),
+    Fault("between_two", MISALIGNED, lambda: [aligned(np.zeros(130)), aligned(np.zeros(64))], array="x"),
+    Fault("half_a_struct", MISALIGNED, lambda: [f32(128), f32(128)], 1, 32, array="s"),
     Fault("no_barrier", "race", lambda: [f32(64)], array="s"),
     Fault("missing_in_loop", "race", lambda: [f32(64)], 1, 128, array="s"),
     Fault("second_barrier", "race", lambda: [i32(8), i32(64), 8], array="s", index=0),

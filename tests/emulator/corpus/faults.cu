@@ -100,6 +100,17 @@ KERNEL void shared_vector(float* y) {
   const float2 v = *(const float2*)(p + 2 * threadIdx.x + 1);  //@shared_vector
   y[threadIdx.x] = v.x;
 }
+KERNEL void between_two(const double* x, double* y) {
+  const double2 v = ((const double2*)(x + 1))[threadIdx.x];  //@between_two
+  y[threadIdx.x] = v.x + v.y;
+}
+struct Cell { float4 value; };
+KERNEL void half_a_struct(const float* x, Cell* y) {
+  __shared__ float4 s[33];
+  Cell* cells = (Cell*)((float*)s + 2);
+  cells[threadIdx.x] = *(const Cell*)(x + 4 * threadIdx.x);  //@half_a_struct
+  y[threadIdx.x] = cells[threadIdx.x];
+}
 
 // ---- races
 KERNEL void no_barrier(float* y) {

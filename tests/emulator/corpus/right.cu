@@ -52,6 +52,22 @@ KERNEL void structs_with_holes(const int* x, Numbered* y, Labelled* z, Short* u,
   y[t] = s[from], z[t] = l[from], u[t] = a[from], v[t] = b[from];
   sum[t] = y[t].value + y[t].at + z[t].value * z[t].weight + z[t].at + u[t].at + u[t].sign + v[t].twice + v[t].sign;
 }
+// Structs of 16 bytes that lie at every 24th byte.
+struct Weighed { Numbered at; double weight; };
+struct Between { double before; Numbered at; };
+KERNEL void structs_in_structs(const double* x, Weighed* y, Between* z, double* sum) {
+  __shared__ Weighed s[64];
+  __shared__ Between u[64];
+  const int t = threadIdx.x, from = 63 - t;
+  const Numbered mine = {x[t], t};
+  s[t].at = mine, s[t].weight = 2;
+  u[t].at = mine, u[t].before = 3;
+  __syncthreads();
+  y[t].at = s[from].at, y[t].weight = s[from].weight;
+  z[t].at = u[from].at, z[t].before = u[from].before;
+  const Numbered one = y[t].at, other = z[t].at;
+  sum[t] = one.value * y[t].weight + one.at + other.value + z[t].before + other.at;
+}
 KERNEL void transpose(const float* x, float* y, int n) {
   __shared__ float tile[16][17];
   int i = blockIdx.x * 16 + threadIdx.x, j = blockIdx.y * 16 + threadIdx.y;

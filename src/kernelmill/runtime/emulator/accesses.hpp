@@ -248,9 +248,10 @@ inline void check_known(Record& k, Region& r, char* p, u32 bytes, int how, const
   check_order(k, r, p, at, bytes, how, caller);
 }
 
-// A struct of 16 bytes whose alignment is 8 is copied as vectors are: an array that begins between two of 16 holds such.
-inline bool is_struct(const Site& site, const char* p, u32 bytes) {
-  return bytes == 16 && !((usize)p & 7) && ((usize)site.low & 8);
+// A struct of 16 bytes whose alignment is 8 is copied as vectors are; where it is a vector the compiler's check of alignments,
+// which stands before the access, knows the type.
+inline bool may_be_struct(const char* p, u32 bytes, int how) {
+  return bytes == 16 && !((usize)p & 7) && !(how & (atomically | copying));
 }
 
 inline void access(const void* address, u32 bytes, int how, const void* caller) {
@@ -264,7 +265,7 @@ inline void access(const void* address, u32 bytes, int how, const void* caller) 
   if (!r) return;
   // Live blocks have their static shared memory at one place.
   if (r->space == static_shared) r = &k->own->fixed;
-  if (((usize)p & (bytes - 1)) && !(bytes & (bytes - 1)) && !is_struct(site, p, bytes))
+  if (((usize)p & (bytes - 1)) && !(bytes & (bytes - 1)) && !may_be_struct(p, bytes, how))
     end_at("misaligned access", *r, p, bytes, caller, how & writing ? "write" : "read");
   check_known(*k, *r, p, bytes, how, caller);
   if (r->full || how > writing || site.caller != caller || ((usize)site.low & 3)) return;
