@@ -58,6 +58,10 @@ if TYPE_CHECKING:
     from kernelmill.errors import SourceSpan
 
 _LINE: Final = "#line "
+# Registers of a block, of every chip that is served; they are given out to warps, so many a thread.
+_REGISTERS: Final = 1 << 16
+_REGISTER_UNIT: Final = 8
+_WARP: Final = 32
 
 __all__ = ["KernelParameter", "PrintedKernel", "print_kernel", "written_arrays"]
 
@@ -86,24 +90,37 @@ class PrintedKernel:
 
 
 def print_kernel(
-    kernel: Kernel, *, exact: bool = False, lines: bool = True, head: SourceSpan | None = None
+    kernel: Kernel,
+    *,
+    exact: bool = False,
+    lines: bool = True,
+    head: SourceSpan | None = None,
+    registers: int | None = None,
 ) -> PrintedKernel:
     """Print a verified kernel.
 
     With `exact`, functions are the project's own, equal to the bit on all devices; else those of
     CUDA. With `lines`, `#line` names the user's lines; what belongs to no statement is counted for
-    `head`, the first line of the Python function.
+    `head`, the first line of the Python function. `registers` is the most that the compiler will be
+    told to take.
     """
-    return _KernelPrinter(kernel, CUDA if exact else KERNEL, lines=lines, head=head).print()
+    dialect = CUDA if exact else KERNEL
+    return _KernelPrinter(kernel, dialect, lines=lines, head=head, registers=registers).print()
 
 
 class _KernelPrinter:
     """Prints one kernel."""
 
     def __init__(
-        self, kernel: Kernel, dialect: Dialect, *, lines: bool, head: SourceSpan | None
+        self,
+        kernel: Kernel,
+        dialect: Dialect,
+        *,
+        lines: bool,
+        head: SourceSpan | None,
+        registers: int | None,
     ) -> None:
-        self.kernel = kernel
+        self.kernel, self.registers = kernel, registers
         self.head = [line_directive(head)] if lines and head is not None else []
         types = [t for t in program_types(kernel.program) if t != UNIT]
         self.types = tuple(dict.fromkeys((*types, *(a.dtype for a in kernel.arrays))))
@@ -198,8 +215,7 @@ class _KernelPrinter:
     def _entry(self, entry: str, parameters: Sequence[KernelParameter]) -> Iterator[str]:
         names = {p: _parameter_name(p) for p in parameters}
         shown = ", ".join(f"{self._parameter_type(p)} {names[p]}" for p in parameters)
-        threads = self.kernel.threads
-        yield f"KM_EXPORT void __launch_bounds__({threads}) {entry}({shown}) {{"
+        yield f"KM_EXPORT void {self._bounds()}{entry}({shown}) {{"
         arrays = [a for a in self.kernel.arrays if a.space == "global"]
         members = [self._filled(array, names) for array in arrays]
         yield f"  const km::Kernel kernel{{{', '.join(members)}}};"
@@ -210,6 +226,18 @@ class _KernelPrinter:
         ]
         yield f"  kernel.run({', '.join(given)});"
         yield "}"
+
+    def _bounds(self) -> str:
+        """Return the launch bounds; none where a limit on registers is to count.
+
+        The compiler forgets the limit where there are bounds. They stay where the block could not
+        be launched with as many registers: then they are the tighter limit.
+        """
+        if self.registers is not None:
+            each = -(-self.registers // _REGISTER_UNIT) * _REGISTER_UNIT
+            if -(-self.kernel.threads // _WARP) * _WARP * each <= _REGISTERS:
+                return ""
+        return f"__launch_bounds__({self.kernel.threads}) "
 
     def _filled(self, array: Array, names: dict[KernelParameter, str]) -> str:
         """Spell the initialiser of a member that is an array."""

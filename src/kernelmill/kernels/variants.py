@@ -96,8 +96,10 @@ class Variant:
     @property
     def source(self) -> str:
         """CUDA C++ to read, without `#line`."""
-        exact = not self.options.contract
-        return print_kernel(self.kernel, exact=exact, lines=False).text
+        options = self.options
+        return print_kernel(
+            self.kernel, exact=not options.contract, lines=False, registers=options.max_registers
+        ).text
 
     @property
     def written(self) -> set[str]:
@@ -228,6 +230,11 @@ def make_variant(
         disjoint=disjoint,
     )
     head = translation.source.header()
-    printed = print_kernel(translation.kernel, exact=not options.contract, head=head)
+    printed = print_kernel(
+        translation.kernel,
+        exact=not options.contract,
+        head=head,
+        registers=options.max_registers,
+    )
     readers = tuple((b.read, b.value) for b in translation.baked)
     return Variant(translation, printed, options, readers)
