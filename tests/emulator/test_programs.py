@@ -346,3 +346,43 @@ int main() {
         ("uninitialised read", 12, "memory of malloc", 3),
         ("out of bounds", 15, "memory of new", 8),
     ]
+
+
+@pytest.mark.parametrize("sanitizer", [None, Sanitizer()])
+def test_threads_of_the_host_launch_and_compute_at_the_same_time(tmp_path, sanitizer):
+    path = tmp_path / "threads.cu"
+    path.write_text("""#include <cstdio>
+#include <thread>
+#include <vector>
+__global__ void scale(const int* x, int* y, int n, int by) {
+  __shared__ int s[64];
+  const int i = blockIdx.x * 64 + threadIdx.x;
+  s[threadIdx.x] = i < n ? x[i] : 0;
+  __syncthreads();
+  if (i < n) y[i] = s[threadIdx.x] * by;
+}
+struct Job { int id, n, wrong; int *host, *in, *out; };
+static void work(Job* job) {
+  const int n = job->n, bytes = n * sizeof(int);
+  for (int round = 0; round < 4; round++) {
+    cudaMallocHost(&job->host, bytes), cudaMalloc(&job->in, bytes), cudaMalloc(&job->out, bytes);
+    for (int i = 0; i < n; i++) job->host[i] = i + job->id;
+    cudaMemcpy(job->in, job->host, bytes, cudaMemcpyHostToDevice);
+    scale<<<(n + 63) / 64, 64>>>(job->in, job->out, n, job->id);
+    cudaMemcpy(job->host, job->out, bytes, cudaMemcpyDeviceToHost);
+    for (int i = 0; i < n; i++) job->wrong += job->host[i] != (i + job->id) * job->id;
+    cudaFreeHost(job->host), cudaFree(job->in), cudaFree(job->out);
+  }
+}
+int main() {
+  std::vector<Job> jobs(6);
+  std::vector<std::thread> threads;
+  int wrong = 0;
+  for (int i = 0; i < 6; i++) jobs[i] = {i + 2, 3000 + i};
+  for (Job& job : jobs) threads.emplace_back(work, &job);
+  for (std::thread& thread : threads) thread.join();
+  for (const Job& job : jobs) wrong += job.wrong;
+  printf("%d %s\\n", wrong, cudaGetErrorName(cudaDeviceSynchronize()));
+}""")
+    done = run_program(path, capture=True, timeout=600, sanitizer=sanitizer)
+    assert (done.stdout, done.stderr, done.reports) == ("0 cudaSuccess\n", "", ())

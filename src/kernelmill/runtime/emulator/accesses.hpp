@@ -10,7 +10,8 @@ namespace km_emu::checks {
 constexpr bool looks_on = true;
 constexpr int most_reports = 20, quiet_rounds = 300;
 
-inline Record* self;  // of the thread that runs; null while the runtime works
+// Of the thread that runs; null while the runtime works, and always in other threads of the host.
+inline __thread Record* self __attribute__((tls_model("initial-exec")));
 inline Arrays arrays;
 inline FILE* output;
 inline int reports;

@@ -44,6 +44,18 @@ bool is_valid(Launch* launch) {
   return blocks >= 1;
 }
 
+// Threads of the host take turns where the sanitizer looks on: what it knows is one.
+struct Turn {
+  static inline i32 taken;
+  const bool waits = checks::looks_on && !current;
+  Turn() {
+    if (waits) lock(&taken);
+  }
+  ~Turn() {
+    if (waits) unlock(&taken);
+  }
+};
+
 }  // namespace
 
 KM_EMU_API Launch* km_emu_defaults() { return &defaults; }
@@ -53,8 +65,7 @@ KM_EMU_API void km_emu_launch(Launch* launch, const Body* body) {
   if (current) fail(unsupported, KM_EMU_CALLER, "a kernel is launched by a kernel");
   if (!is_valid(launch)) return;
   watch_divisions();
-  static i32 one_at_a_time;  // of host threads, where what the sanitizer knows is one
-  if (checks::looks_on) lock(&one_at_a_time);
+  const Turn turn;
   checks::begin_launch(launch, body);
   Work work = {launch, body, (i64)launch->grid.x * launch->grid.y * launch->grid.z, 0, 0, 0};
   const i64 asked = launch->cooperative ? work.blocks : launch->schedule.live;
@@ -74,7 +85,6 @@ KM_EMU_API void km_emu_launch(Launch* launch, const Body* body) {
       run_tickets(&work);
     }
   }
-  if (checks::looks_on) unlock(&one_at_a_time);
   fflush(stdout);
 }
 
@@ -231,9 +241,18 @@ KM_EMU_API void __sanitizer_cov_trace_pc() {
 }
 
 // Arrays that host code allocates and writes; only the sanitizer keeps a list of them.
-KM_EMU_API void km_emu_register(void* at, usize bytes, const char* name) { checks::allocated(at, bytes, name); }
-KM_EMU_API void km_emu_unregister(void* at) { checks::freed(at); }
-KM_EMU_API void km_emu_written(const void* at, usize bytes) { checks::written(at, bytes); }
+KM_EMU_API void km_emu_register(void* at, usize bytes, const char* name) {
+  const Turn turn;
+  checks::allocated(at, bytes, name);
+}
+KM_EMU_API void km_emu_unregister(void* at) {
+  const Turn turn;
+  checks::freed(at);
+}
+KM_EMU_API void km_emu_written(const void* at, usize bytes) {
+  const Turn turn;
+  checks::written(at, bytes);
+}
 
 KM_EMU_API long long km_emu_clock() {
   timespec t;
