@@ -8,6 +8,7 @@ from collections import deque
 from types import SimpleNamespace
 
 import ml_dtypes  # noqa: F401 - makes bfloat16 a NumPy dtype
+import numpy as np
 import pytest
 
 import kernelmill as km
@@ -248,6 +249,12 @@ def test_configurations_are_completed():
 def test_extents_that_cannot_be_launched(fields):
     with pytest.raises(ArgumentError, match="accepted: 1 to 3 whole numbers above 0"):
         LaunchConfig(**{"grid": 1, "block": 1, **fields})
+
+
+def test_extents_are_integers_of_any_library():
+    config = LaunchConfig(np.int64(2), (np.uint8(32), 4), cluster=np.int32(2))
+    assert config == LaunchConfig(2, (32, 4), cluster=2)
+    assert all(type(n) is int for n in (*config.grid, *config.block, *config.cluster))
 
 
 def test_shared_memory_below_zero():

@@ -409,6 +409,8 @@ def k(x):
   File "<cell>", line 2
         km.atomic.add(x, 0)
         ^^^^^^^^^^^^^^^^^^^
+
+hint: write `km.atomic.add(array, index, value)`
 """,
     ),
     (
@@ -744,6 +746,39 @@ def test_blocks_that_reduce_are_whole_warps():
         kernel.specialize(X, block=(10, 10))
     assert caught.value.message == "`km.block.reduce` needs whole warps; the block has 100 threads"
     assert caught.value.hint == "launch blocks of a multiple of 32 threads"
+
+
+@pytest.mark.parametrize(
+    ("lines", "message", "hint"),
+    [
+        ("i = km.grid_range(len(x))", "`km.grid_range` is a loop over indices, not a value",
+         "write `for i in km.grid_range(...):` and the work in it"),
+        ("for i in km.grid_range(x.shape): pass",
+         "`km.grid_range` takes integers one by one, got 2 in a tuple",
+         "write `km.grid_range(*x.shape)`"),
+        ("for i in km.grid_range(*x.shape): x[i, 0] = 1",
+         "an index is an integer, got 2 of them in a tuple",
+         "name them, `i, j = ...` or `for i, j in ...`, and write `x[i, j]`"),
+        ("x[km.threadIdx, 0] = 1", "`km.threadIdx` is three indices or sizes",
+         "choose one of `.x`, `.y`, `.z`"),
+        ("x[..., 0] = 1", "`Ellipsis` is an ellipsis",
+         "index each dimension: `x[i, j]`, or `x[i, :]` for a part"),
+        ("t = np.zeros(4)", "`np.zeros` (builtin_function_or_method) is not a function",
+         "write `km.local(shape, dtype)` or `km.shared(shape, dtype)`, and fill it in a loop"),
+        ("x[0, 0] = km.warp.shuffle(x[0, 0])",
+         "`km.warp.shuffle` takes (value, count), got 1 argument",
+         "write `km.warp.shuffle(value, count)`"),
+        ("km.shared((2, 2), km.int32).flat[0] = 1", "`shared` is no array that is passed with",
+         "index each dimension"),
+        ("x[0, 0] = z + 1", "`z` is an array: a kernel computes with its elements",
+         "write `z[()]`"),
+    ],
+)  # fmt: skip
+def test_what_people_write_first_gets_a_hint(lines, message, hint):
+    with pytest.raises(OperatorError) as caught:
+        define(f"def k(x, z):\n    {lines}\n").specialize(XX, np.zeros((), np.float32))
+    assert str(caught.value).startswith(message)
+    assert str(caught.value).endswith(f"\n\nhint: {hint}")
 
 
 @pytest.mark.parametrize("name", ["barrier", "fence", "grid_range", "shared", "static_range"])

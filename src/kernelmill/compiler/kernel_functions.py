@@ -112,6 +112,9 @@ def static_range(*bounds: int, unroll: int = 0) -> Any:  # Any: as above
     _only_in_kernels("static_range")
 
 
+LOOPS: Final = (grid_range, tile_range, block_range, static_range)
+
+
 class static:  # noqa: N801 - an annotation in lower case, as `km.float32` is
     """Annotation of an argument that is baked into the kernel: another value compiles another one.
 

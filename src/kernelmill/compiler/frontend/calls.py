@@ -23,6 +23,7 @@ from kernelmill.compiler.frontend.callables import (
 from kernelmill.compiler.frontend.raw import call_raw
 from kernelmill.compiler.frontend.scope import item_of, nearest, part_of
 from kernelmill.compiler.frontend.values import Closure, Known, Value
+from kernelmill.compiler.kernel_functions import LOOPS
 from kernelmill.compiler.raw import RawOp
 from kernelmill.compiler.source import FunctionSource
 from kernelmill.dtypes import (
@@ -94,6 +95,11 @@ def _call_python(frame: Frame, callee: Known, args: Arguments, node: ast.AST) ->
             f"`{callee.name}` is a kernel, which is launched and not called",
             hint="put what both do into a function without @km.kernel, and call that",
         )
+    if any(found is loop for loop in LOOPS):
+        raise OperatorError(
+            f"`{callee.name}` is a loop over indices, not a value",
+            hint=f"write `for i in {callee.name}(...):` and the work in it",
+        )
     if isinstance(found, types.FunctionType):
         frame.program.captures.bake(callee)
         return frame.program.call_python(frame, found, args)
@@ -152,6 +158,8 @@ def _refusal(frame: Frame, callee: Known, node: ast.AST) -> OperatorError:
         hint = f"call the Python function in it: `{name}.{inside[0]}`"
     elif isinstance(found, type):
         hint = "values are scalars, tuples and structs: `@km.struct class P: ...`"
+    elif frame.program.kernel is not None and any(found is f for f in _ALLOCATING):
+        hint = "write `km.local(shape, dtype)` or `km.shared(shape, dtype)`, and fill it in a loop"
     else:
         hint = "operators call math.*, NumPy's scalar functions and Python functions with source"
     kind = "class" if isinstance(found, type) else type(found).__name__
@@ -174,6 +182,7 @@ def check_callable(frame: Frame, callee: Value, node: ast.AST) -> None:
 
 
 _PYTHON: Final = types.FunctionType
+_ALLOCATING: Final = (np.zeros, np.empty, np.ones, np.full)
 
 
 def _given(args: Arguments) -> int:

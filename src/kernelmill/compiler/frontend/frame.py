@@ -181,7 +181,7 @@ class Frame:
             raise self.refusal(
                 node,
                 f"`{name}` is an array: {who} computes with its elements",
-                f"write `{name}[{left}]`",
+                f"write `{name}[{left or '()'}]`",
             )
         if isinstance(value, Closure):
             raise self.refusal(

@@ -102,7 +102,10 @@ def call_kernel_function(frame: Frame, row: KernelRow, args: Arguments, node: as
     if extra or missing or len(args.positional) > len(row.parameters):
         listed = ", ".join((*row.parameters, *(f"{k}=" for k in row.keywords)))
         count = len(args.positional) + len(args.keywords)
-        raise OperatorError(f"`{name}` takes ({listed}), got {count} arguments")
+        raise OperatorError(
+            f"`{name}` takes ({listed}), got {count} argument{'' if count == 1 else 's'}",
+            hint=f"write `{name}({', '.join(needed)})`",
+        )
     named = {k: v for k, v in args.keywords.items() if k in row.keywords}
     values = [given.get(p, args.keywords.get(p)) for p in row.parameters]
     return row.handler(frame, [v for v in values if v is not None], named, node)

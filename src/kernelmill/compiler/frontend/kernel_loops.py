@@ -17,7 +17,7 @@ from kernelmill.compiler.frontend.expressions import evaluate_scalar, unpack
 from kernelmill.compiler.frontend.kernel_calls import rank, special
 from kernelmill.compiler.frontend.targets import give
 from kernelmill.compiler.kernel_ir import Below
-from kernelmill.dtypes import DType, weak_int
+from kernelmill.dtypes import DType, TupleType, weak_int
 from kernelmill.errors import OperatorError
 
 if TYPE_CHECKING:
@@ -112,6 +112,12 @@ def _arguments(frame: Frame, call: ast.Call, name: str) -> list[ir.Expr]:
 
 def _extent(frame: Frame, value: ir.Expr, node: ast.expr, name: str) -> ir.Expr:
     type_ = value.type
+    if isinstance(type_, TupleType):
+        raise frame.refusal(
+            node,
+            f"`km.{name}` takes integers one by one, got {len(type_.items)} in a tuple",
+            f"write `km.{name}(*{ast.unparse(node)})`",
+        )
     if not (type_ == weak_int or (isinstance(type_, DType) and type_.is_integer)):
         raise frame.refusal(
             node, f"`km.{name}` takes integers, got {type_}", "write int(x) to drop the fraction"

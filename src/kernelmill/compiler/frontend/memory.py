@@ -17,7 +17,7 @@ from kernelmill.compiler.frontend import calls
 from kernelmill.compiler.frontend.values import Dimension, Known, Memory, Value
 from kernelmill.compiler.kernel_builder import KernelBuilder
 from kernelmill.compiler.kernel_ir import Cell, Extent, Place
-from kernelmill.dtypes import DType, StructType, WeakType, int32, uint64, weak_int
+from kernelmill.dtypes import DType, StructType, TupleType, WeakType, int32, uint64, weak_int
 from kernelmill.errors import OperatorError
 
 if TYPE_CHECKING:
@@ -201,6 +201,12 @@ def _in_range(
 
 def _integer(frame: Frame, value: ir.Expr, node: ast.AST) -> ir.Expr:
     type_ = value.type
+    if isinstance(type_, TupleType):
+        raise frame.refusal(
+            node,
+            f"an index is an integer, got {len(type_.items)} of them in a tuple",
+            "name them, `i, j = ...` or `for i, j in ...`, and write `x[i, j]`",
+        )
     kind = type_.kind if isinstance(type_, (DType, WeakType)) else ""
     if kind not in ("int", "uint"):
         raise frame.refusal(
@@ -379,10 +385,11 @@ def _flattened(frame: Frame, memory: Memory, node: ast.Attribute) -> Memory:
         flat = replace(array, ndim=1)
         return replace(memory, array=flat, index=(Dimension(None, count),), extents=(count,))
     if not _is_whole(memory):
+        own = array.space not in ("global", "captured")
         raise frame.refusal(
             node,
             f"`{array.name}` is no array that is passed with elements in C order",
-            "index each dimension, or pass a copy in C order",
+            "index each dimension" + ("" if own else ", or pass a copy in C order"),
         )
     return _all_elements(frame, memory)
 

@@ -8,6 +8,8 @@ from typing import Final
 
 import numpy as np
 
+from kernelmill.compiler.kernel_functions import Indices
+
 __all__ = ["ARITIES", "BUILTINS", "METHODS", "NODES", "OPERATORS", "describe_object"]
 
 # A node of Python's syntax → (its name in an error text, what to write instead).
@@ -106,6 +108,8 @@ def describe_object(value: object) -> tuple[str, str]:
     for kinds, name, hint in _OBJECTS:
         if isinstance(value, kinds):
             return name, hint
+    if value is ...:
+        return "an ellipsis", "index each dimension: `x[i, j]`, or `x[i, :]` for a part"
     if value is None:
         return "None", "use a number as the marker, such as math.nan or -1"
     shape = getattr(value, "shape", None)
@@ -127,4 +131,5 @@ _OBJECTS: Final[tuple[tuple[type | tuple[type, ...], str, str], ...]] = (
     ((str, bytes), "a string", "encode it as a number outside"),
     (types.ModuleType, "a module", "name one of its members"),
     (type, "a class", "call it to build a value"),
+    (Indices, "three indices or sizes", "choose one of `.x`, `.y`, `.z`"),
 )

@@ -6,6 +6,7 @@ What a launch needs of the driver is prepared for each kernel and configuration,
 from __future__ import annotations
 
 import math
+import numbers
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
@@ -44,8 +45,15 @@ _PORTABLE_CLUSTER: Final = 8
 _MOST_PREPARED: Final = 1024
 
 
+def _is_whole(n: object) -> bool:
+    """Whether it is an integer of any library, NumPy's for one."""
+    return isinstance(n, numbers.Integral) and not isinstance(n, bool)
+
+
 def _extent(value: Extent, name: str) -> tuple[int, int, int]:
     given = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    if not all(type(n) is int for n in given):
+        given = tuple(int(n) if _is_whole(n) else n for n in given)
     if not 1 <= len(given) <= _DIMENSIONS or not all(type(n) is int and n > 0 for n in given):
         raise ArgumentError(
             f"{name}={value!r} cannot be launched; accepted: 1 to 3 whole numbers above 0"
