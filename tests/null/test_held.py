@@ -132,8 +132,8 @@ def test_what_comes_back_undoes_nothing(copied):
 
 
 class OnDevice:
-    def __init__(self, ptr=4096):
-        self.ptr = ptr
+    def __init__(self, ptr=4096, device=0):
+        self.ptr, self.device = ptr, device
 
     @property
     def __cuda_array_interface__(self):
@@ -152,6 +152,15 @@ def test_arrays_of_a_device_are_refused_on_the_processor():
         DeviceError, match=re.escape("in the memory of a CUDA device; this call runs")
     ):
         placed(bytes(32), found(lambda i: table[i]), CPU)
+
+
+def test_arrays_of_another_device_are_refused():
+    table = OnDevice(device=1)
+    with pytest.raises(DeviceError) as caught:
+        placed(bytes(32), found(lambda i: table[i]), GPU)
+    assert caught.value.message == ("captured array 'table' is on cuda:1, this call runs on cuda:0")
+    table = OnDevice()
+    assert address(placed(bytes(32), found(lambda i: table[i]), GPU).captures) == 4096
 
 
 def test_read_only_arrays_are_not_written():
