@@ -393,3 +393,24 @@ def test_what_cannot_be_inspected(no_device):
     assert caught.value.hint == "pass arch='sm_90', or another one; no GPU is needed"
     with pytest.raises(CompileError, match=r"wrong\.cu line 1"):
         km.inspect(km.Program("nonsense", name="wrong.cu"), arch="sm_90")
+
+
+@km.kernel
+def summed(x, out):
+    total = x.dtype(0)
+    for i in km.grid_range(len(x)):
+        total += x[i]
+    whole = km.block.reduce(total, km.add)
+    km.atomic.add(out, 0, whole)
+
+
+@pytest.mark.parametrize("kind", ["sass", "ptx"])
+def test_what_templates_inline_into_each_other_is_counted_for_the_line_that_called(kind):
+    found = km.inspect(summed, "float32[:]", "float32[:]", arch="sm_90")
+    text = {kind: getattr(found, kind)}
+    regions = regions_of(text.get("sass", ""), text.get("ptx", ""), {})
+    assert {r.file for r in regions} == {__file__}
+    by_source = {r.source.split()[0]: " ".join(r.instructions).lower() for r in regions}
+    assert "shfl" in by_source["whole"]
+    assert "bar.sync" in by_source["whole"]
+    assert re.search(r"\b(atom|red|redg)\.", by_source["km.atomic.add(out,"])

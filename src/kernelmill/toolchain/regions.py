@@ -33,7 +33,8 @@ _SASS_LINE: Final = re.compile(r'^\s*//## File "(.+?)", line (\d+)')
 _SASS_CODE: Final = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(.+?)\s*;")
 _PTX_KERNEL: Final = re.compile(r"\.entry\s+([\w$]+)")
 _PTX_FILE: Final = re.compile(r'^\s*\.file\s+(\d+)\s+"(.+?)"', re.MULTILINE)
-_PTX_LINE: Final = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)(?:.*inlined_at\s+(\d+)\s+(\d+))?")
+_PLACE: Final = r"\s+(\d+)\s+(\d+)\s+(\d+)"
+_PTX_LINE: Final = re.compile(rf"^\s*\.loc{_PLACE}(?:.*inlined_at{_PLACE})?")
 _PTX_CODE: Final = re.compile(r"^\s+((?:@!?%\w+\s+)?[a-z][\w.:]*\s*[^;]*);")
 
 # Kernel, file, line, instruction.
@@ -77,12 +78,18 @@ def _sass_lines(sass: str) -> Iterator[_Code]:
 def _ptx_lines(ptx: str) -> Iterator[_Code]:
     files = dict(_PTX_FILE.findall(ptx))
     kernel, frames = "", _NOWHERE
+    # A place names the one that it is inlined at, which names its own in the line of it before.
+    chains: dict[tuple[str, ...], list[tuple[str, int]]] = {}
     for text in ptx.splitlines():
         if match := _PTX_KERNEL.search(text):
             kernel, frames = match[1], _NOWHERE
+            chains.clear()
         elif match := _PTX_LINE.match(text):
-            places = [(match[1], match[2]), (match[3], match[4])]
-            frames = [(files.get(file, ""), int(line)) for file, line in places if file]
+            place, caller = match.group(1, 2, 3), match.group(4, 5, 6)
+            frames = [(files.get(place[0], ""), int(place[1]))]
+            if caller[0]:
+                frames += chains.get(caller, [(files.get(caller[0], ""), int(caller[1]))])
+            chains[place] = frames
         elif kernel and (match := _PTX_CODE.match(text)):
             yield kernel, *_written(frames), match[1]
 
