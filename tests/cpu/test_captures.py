@@ -122,6 +122,18 @@ def test_attributes_of_objects_are_read_late() -> None:
     same(km.transform(X, op), X * np.float32(3.5))
 
 
+def test_attributes_of_a_class_are_those_of_its_objects() -> None:
+    class Settings:
+        table = np.float32([3, 5])
+        kind = np.float32
+
+    settings = Settings()
+    op = lambda v: settings.table[1] * v + settings.kind(1)
+    same(km.transform(X, op), X * 5 + 1)
+    settings.table = np.float32([3, 7])
+    same(km.transform(X, op), X * 7 + 1)
+
+
 def test_bool_and_numpy_scalars() -> None:
     for flag, step in itertools.product((True, False), (np.float32(1), np.float32(2.5))):
         found, built = compiles(lambda: km.transform(X, lambda v: v + step if flag else v))

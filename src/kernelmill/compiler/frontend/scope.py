@@ -262,7 +262,7 @@ def _is_plain(owner: object, name: str) -> bool:
     value = vars(holder).get(name, _MISSING) if holder else _MISSING
     if _is_method(value) or isinstance(value, types.MemberDescriptorType):
         return True
-    data = is_dataclass(owner) or captured_type(value) is not None
+    data = is_dataclass(owner) or not hasattr(type(value), "__get__")
     return holder is not None and data and not isinstance(value, property)
 
 
