@@ -903,6 +903,25 @@ def test_arguments_by_star_are_refused():
         km.kernel(k)
 
 
+@pytest.mark.parametrize(
+    ("option", "hint"),
+    [
+        ({"debug": 1}, "write True or False"),
+        ({"contract": "no"}, "write True or False"),
+        ({"fast_math": None}, "write True or False"),
+        ({"max_registers": 0}, "choose 1 to 255, or leave it out"),
+        ({"max_registers": 256}, "choose 1 to 255, or leave it out"),
+        ({"max_registers": 32.0}, "choose 1 to 255, or leave it out"),
+    ],
+    ids=str,
+)
+def test_options_that_no_kernel_can_have(option, hint):
+    with pytest.raises(ArgumentError) as caught:
+        km.kernel(**option)
+    assert caught.value.hint == hint
+    assert next(iter(option)) in str(caught.value)
+
+
 def test_integers_have_64_bits():
     with pytest.raises(
         km.ScalarOverflowError, match="argument 'value' is the Python integer 9223372036854775808"

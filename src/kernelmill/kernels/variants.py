@@ -16,6 +16,7 @@ from kernelmill.compiler.cpp_kernel import (
 )
 from kernelmill.compiler.frontend.kernel_program import KernelTranslation, translate_kernel
 from kernelmill.dtypes import float32
+from kernelmill.errors import ArgumentError
 from kernelmill.runtime.cuda.images import compile_text
 from kernelmill.runtime.cuda.templates import device_headers
 from kernelmill.toolchain.nvrtc import CudaImage, CudaOptions, Output, compile_cuda
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 __all__ = ["KernelOptions", "Shape", "Variant", "make_variant"]
 
 
+_MOST_REGISTERS: Final = 255
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelOptions:
     """How a kernel is compiled; see `kernel`."""
@@ -38,6 +42,20 @@ class KernelOptions:
     contract: bool = True
     max_registers: int | None = None
     fast_math: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what no kernel can be compiled with."""
+        for name in ("debug", "contract", "fast_math"):
+            if not isinstance(found := getattr(self, name), bool):
+                raise ArgumentError(
+                    f"km.kernel({name}={found!r}): it is a switch", hint="write True or False"
+                )
+        most = self.max_registers
+        if most is not None and not (type(most) is int and 1 <= most <= _MOST_REGISTERS):
+            raise ArgumentError(
+                f"km.kernel(max_registers={most!r}): no thread can have so many registers",
+                hint=f"choose 1 to {_MOST_REGISTERS}, or leave it out",
+            )
 
 
 @dataclass(frozen=True, slots=True)
