@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import kernelmill as km
+from cuda_stand_ins import Result
 from kernelmill.config import override
 from kernelmill.dtypes import bfloat16, float32, float64, int32, uint64
 from kernelmill.runtime.backend import Direct, Grid, KernelSource, Value
@@ -40,7 +41,7 @@ def launcher(request, monkeypatch):
 
     def make(
         arrays, *, outputs=1, fixed=False, captures=0, grid=None, strides=None, shape=None,
-        values=(), takes_turn=False,
+        values=(), takes_turn=False, device=None,
     ):  # fmt: skip
         views = tuple(
             view_of(a, "x") if isinstance(a, CudaArray) else as_view(np.asarray(a), "x")
@@ -59,7 +60,7 @@ def launcher(request, monkeypatch):
         monkeypatch.setattr(direct_module, "driver_calls", lambda: driver.addresses)
         monkeypatch.setattr(direct_module, "context_of", lambda _: CONTEXT)
         found = launcher_of(
-            "the kernel", made, SimpleNamespace(number=0), function=7, record=layout.size,
+            "the kernel", made, device or SimpleNamespace(number=0), function=7, record=layout.size,
             grid=grid or Grid(-(-math.prod(shape) // TILE), THREADS, ()), tile=TILE, most=1 << 30,
             takes_turn=takes_turn,
         )  # fmt: skip
@@ -158,19 +159,31 @@ def test_integers_beyond_64_bits_are_left_to_the_general_way(launcher):
 
 
 def test_scratch_memory_is_that_of_the_stream(launcher, monkeypatch):
-    asked = []
+    asked, current = [], ["of another device"]
 
     def scratch(grid, stream, device):
-        asked.append((grid.tickets, stream.handle, device))
+        asked.append((grid.tickets, stream.handle, device, current[-1]))
         return 0xAA, 0xBB
 
+    def set_context(context):
+        current.append(f"context {context}")
+        return (Result.CUDA_SUCCESS,)
+
+    driver_now = SimpleNamespace(
+        cuCtxGetCurrent=lambda: (Result.CUDA_SUCCESS, 5), cuCtxSetCurrent=set_context
+    )
+    device = SimpleNamespace(number=0, set_current=lambda: current.append("of the launch"))
+    monkeypatch.setattr(direct_module, "api", lambda: driver_now)
     monkeypatch.setattr(direct_module, "scratch", scratch)
     x, out = own(0x1000, (24,)), own(0x9000, (1,))
     grid = Grid(blocks=9, threads=256, numbers=(11,), parts=64, tickets=3)
-    launch, driver = launcher([x, out], fixed=True, shape=(24,), strides=((4,), (0,)), grid=grid)
+    launch, driver = launcher(
+        [x, out], fixed=True, shape=(24,), strides=((4,), (0,)), grid=grid, device=device
+    )
     assert launch(x, out) is True
     assert launch(x, out) is True
-    assert asked == [(3, 0, 0)]
+    assert asked == [(3, 0, 0, "of the launch")]
+    assert current[-1] == "context 5", "what was current is so again"
     extra = (0xAA, 0xBB, 11)
     assert driver.calls[1]["record"] == expected(b"", [x, out], (24,), ((4,), (0,)), extra)
 

@@ -169,7 +169,7 @@ def launcher_of(
         name=name,
         note=recent_kernels.append,
         failed=partial(failure, name),
-        scratch=(layout.extra_at, partial(_scratch, grid, device.number)) if grid.tickets else None,
+        scratch=(layout.extra_at, partial(_scratch, grid, device)) if grid.tickets else None,
     )
     return made
 
@@ -211,8 +211,16 @@ def _value_slot(value: Value, at: int, dtype: DType | StructType) -> tuple[Any, 
     return None
 
 
-def _scratch(grid: Grid, device: int, stream: int) -> bytes:
-    return struct.pack("<QQ", *scratch(grid, StreamHandle(stream), device))
+def _scratch(grid: Grid, device: CudaDevice, stream: int) -> bytes:
+    """Return the addresses of scratch memory on a device, which need not be the current one."""
+    cuda = api()
+    before = check(cuda.cuCtxGetCurrent(), "find the current context")
+    device.set_current()
+    try:
+        return struct.pack("<QQ", *scratch(grid, StreamHandle(stream), device.number))
+    finally:
+        if int(before):
+            cuda.cuCtxSetCurrent(before)
 
 
 # ----------------------------------------------------------------------------------- outputs
