@@ -761,6 +761,8 @@ def test_blocks_that_reduce_are_whole_warps():
          "name them, `i, j = ...` or `for i, j in ...`, and write `x[i, j]`"),
         ("x[km.threadIdx, 0] = 1", "`km.threadIdx` is three indices or sizes",
          "choose one of `.x`, `.y`, `.z`"),
+        ("if x.dtype == np.float32: pass", "`float32` is a dtype",
+         "convert with it, `x.dtype(v)`; choose by a number that is captured"),
         ("x[..., 0] = 1", "`Ellipsis` is an ellipsis",
          "index each dimension: `x[i, j]`, or `x[i, :]` for a part"),
         ("t = np.zeros(4)", "`np.zeros` (builtin_function_or_method) is not a function",

@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from kernelmill.compiler.kernel_functions import Indices
+from kernelmill.dtypes import DType
 
 __all__ = ["ARITIES", "BUILTINS", "METHODS", "NODES", "OPERATORS", "describe_object"]
 
@@ -131,5 +132,6 @@ _OBJECTS: Final[tuple[tuple[type | tuple[type, ...], str, str], ...]] = (
     ((str, bytes), "a string", "encode it as a number outside"),
     (types.ModuleType, "a module", "name one of its members"),
     (type, "a class", "call it to build a value"),
+    (DType, "a dtype", "convert with it, `x.dtype(v)`; choose by a number that is captured"),
     (Indices, "three indices or sizes", "choose one of `.x`, `.y`, `.z`"),
 )
