@@ -386,3 +386,58 @@ int main() {
 }""")
     done = run_program(path, capture=True, timeout=600, sanitizer=sanitizer)
     assert (done.stdout, done.stderr, done.reports) == ("0 cudaSuccess\n", "", ())
+
+
+@pytest.mark.parametrize("sanitizer", [None, Sanitizer()])
+def test_a_block_may_wait_for_blocks_that_begin_after_it(tmp_path, sanitizer):
+    path = tmp_path / "waits.cu"
+    path.write_text("""#include <cstdio>
+struct Ring { volatile int slot[8]; volatile unsigned filled, taken; };
+__global__ void pass_on(Ring* r, int items, int* sum) {
+  __shared__ int all;
+  if (threadIdx.x) return;
+  all = 0;
+  for (unsigned i = 0; i < items; i++) {
+    if (blockIdx.x == 0) {
+      while (r->filled - r->taken >= 8) {}
+      r->slot[i % 8] = i * i;
+      __threadfence();
+      r->filled = i + 1;
+    } else {
+      while (r->filled <= i) {}
+      __threadfence();
+      all += r->slot[i % 8];
+      __threadfence();
+      r->taken = i + 1;
+    }
+  }
+  sum[blockIdx.x] = all;
+}
+__device__ unsigned arrived;
+__global__ void rounds(int* x, int n) {
+  for (int r = 1; r <= n; r++) {
+    const int next = x[(blockIdx.x + 1) % gridDim.x + (r & 1) * gridDim.x];
+    if (threadIdx.x == 0) {
+      x[blockIdx.x + (1 - (r & 1)) * gridDim.x] = next + 1;
+      __threadfence();
+      atomicAdd(&arrived, 1);
+      while (atomicAdd(&arrived, 0) < r * gridDim.x) {}
+      __threadfence();
+    }
+    __syncthreads();
+  }
+}
+int main() {
+  Ring* ring;
+  int *sum, *x;
+  cudaMallocManaged(&ring, sizeof *ring), cudaMemset(ring, 0, sizeof *ring);
+  cudaMallocManaged(&sum, 8), cudaMallocManaged(&x, 10 * sizeof(int));
+  pass_on<<<2, 32>>>(ring, 50, sum);
+  for (int i = 0; i < 5; i++) x[5 + i] = 10 * i;
+  rounds<<<5, 64>>>(x, 4);
+  printf("%s %d", cudaGetErrorName(cudaDeviceSynchronize()), sum[1]);
+  for (int i = 0; i < 5; i++) printf(" %d", x[5 + i]);
+}""")
+    done = run_program(path, capture=True, timeout=600, sanitizer=sanitizer)
+    assert (done.stderr, done.reports) == ("", ())
+    assert done.stdout == "cudaSuccess 40425 44 4 14 24 34"

@@ -244,43 +244,33 @@ struct Spin {
   ~Spin() { set(false); }
 };
 
-inline void run_block(Block* b, Work* work) {
+inline bool has_more(const Work* work) { return __atomic_load_n(&work->ticket, __ATOMIC_RELAXED) < work->blocks; }
+
+constexpr double soon = 0.05;  // seconds
+
+// False where all OS threads only spin, and what they wait for may come from a block that has not begun.
+inline bool run_block(Block* b, Work* work) {
   Launch* launch = work->launch;
   Spin spin{work};
   double since = 0;
   u64 progress = 0;
   for (;;) {
     const Outcome outcome = slice(b);
-    if (outcome == ended || outcome == dropped) return;
-    if (outcome == idle) return report_stuck(b, deadlock);
+    if (outcome == ended || outcome == dropped) return true;
+    if (outcome == idle) return report_stuck(b, deadlock), true;
     if (stopped(launch)) {
       b->abandoned = true;
-      return;
+      return true;
     }
-    if (checks::is_endless()) return report_stuck(b, endless);
+    const bool nothing_new = checks::is_endless();
     sched_yield();  // what it waits for may come from a block on another OS thread
     if (!since || progress != b->progress) since = seconds(), progress = b->progress;
-    const bool tired = seconds() - since > launch->schedule.patience;
+    const bool more = has_more(work), tired = seconds() - since > (more ? soon : launch->schedule.patience);
     spin.set(tired);
-    if (tired && spin.of_all()) return report_stuck(b, endless);
+    if (!nothing_new && !(tired && spin.of_all())) continue;
+    if (more) return false;
+    return report_stuck(b, endless), true;
   }
-}
-
-inline void run_tickets(Work* work) {
-  take_divisions();
-  const Place outside = km_emu_here;
-  Block* b = take_block(work->launch);
-  const Image image = checks::looks_on ? image_of(work->body) : Image();
-  __atomic_fetch_add(&work->workers, 1, __ATOMIC_RELAXED);
-  while (!b->abandoned && !stopped(work->launch)) {
-    const i64 number = __atomic_fetch_add(&work->ticket, 1, __ATOMIC_RELAXED);
-    if (number >= work->blocks) break;
-    begin(b, work->launch, work->body, image, number);
-    run_block(b, work);
-  }
-  __atomic_fetch_sub(&work->workers, 1, __ATOMIC_RELAXED);
-  put_block(b);
-  km_emu_here = outside;
 }
 
 // ---- many blocks in turn --------------------------------------------------------------------------------------------
@@ -289,13 +279,22 @@ struct Crowd {
   Work* work;
   Image image;
   Block** blocks;
-  i64 live, started;
+  i64 live;
   u64 random;
 
+  // From here on others take turns with a block that ran alone.
+  void join(Block* b) {
+    b->local = array_of<char>(image.size + 1);
+    __builtin_memcpy(b->local, image.low, image.size);
+    b->place = km_emu_here;
+    blocks[live++] = b;
+  }
   void add() {
+    const i64 number = __atomic_fetch_add(&work->ticket, 1, __ATOMIC_RELAXED);
+    if (number >= work->blocks) return;
     Block* b = take_block(work->launch);
     if (!b->local) b->local = array_of<char>(image.size + 1);
-    begin(b, work->launch, work->body, image, started++);
+    begin(b, work->launch, work->body, image, number);
     blocks[live++] = b;
   }
   i64 pick(i64 last) {
@@ -323,7 +322,7 @@ struct Crowd {
   bool all_at_grid() const {
     for (i64 i = 0; i < live; i++)
       if (!blocks[i]->at_grid) return false;
-    return started == work->blocks;
+    return !has_more(work);
   }
   void open_grid() {
     checks::grid_opened(blocks, live);
@@ -338,16 +337,18 @@ struct Crowd {
 };
 
 // One turn of one block; false when the launch is over early.
-inline bool advance(Crowd& crowd, i64 which, i64& quiet, double& since) {
+inline bool advance(Crowd& crowd, i64 which, i64& quiet, double& since, Spin& spin) {
   Launch* launch = crowd.work->launch;
   Block* b = crowd.blocks[which];
   if (!b->at_grid) {
+    const u64 progress = b->progress;
     const Outcome outcome = crowd.turn(b);
-    if (outcome != spinning) quiet = 0, since = seconds();
+    if (outcome != spinning) quiet = 0;
     else quiet++;
+    if (outcome != spinning || b->progress != progress) since = seconds();
     if (outcome == ended) {
       crowd.drop(which);
-      if (crowd.started < crowd.work->blocks) crowd.add();
+      crowd.add();
       if (crowd.live && crowd.all_at_grid()) crowd.open_grid();
       return true;
     }
@@ -358,21 +359,25 @@ inline bool advance(Crowd& crowd, i64 which, i64& quiet, double& since) {
   }
   if (b->at_grid && crowd.all_at_grid()) crowd.open_grid();
   if (quiet > 2 * crowd.live && quiet % crowd.live == 0 && checks::is_endless()) report_stuck(b, endless);
-  if (quiet > 2 * crowd.live && seconds() - since > launch->schedule.patience) report_stuck(b, endless);
+  const bool tired = quiet > 2 * crowd.live && seconds() - since > launch->schedule.patience;
+  spin.set(tired);
+  if (tired && spin.of_all()) report_stuck(b, endless);
   return !stopped(launch);
 }
 
-inline void run_crowd(Work* work, i64 most) {
+inline void run_crowd(Work* work, i64 most, Block* first = nullptr) {
   const Place outside = km_emu_here;
-  Crowd crowd = {work, image_of(work->body), array_of<Block*>((usize)most), 0, 0, work->launch->schedule.seed};
+  Crowd crowd = {work, image_of(work->body), array_of<Block*>((usize)most), 0, work->launch->schedule.seed};
   char* kept = array_of<char>(crowd.image.size + 1);
   __builtin_memcpy(kept, crowd.image.low, crowd.image.size);
-  while (crowd.live < most && crowd.started < work->blocks) crowd.add();
+  if (first) crowd.join(first);
+  while (crowd.live < most && has_more(work)) crowd.add();
+  Spin spin{work};
   i64 last = -1, quiet = 0;
   double since = seconds();
   while (crowd.live) {
     last = crowd.pick(last);
-    if (!advance(crowd, last, quiet, since)) break;
+    if (!advance(crowd, last, quiet, since, spin)) break;
   }
   while (crowd.live) {
     crowd.blocks[0]->abandoned = true;
@@ -381,6 +386,30 @@ inline void run_crowd(Work* work, i64 most) {
   __builtin_memcpy(crowd.image.low, kept, crowd.image.size);
   free(kept);
   free(crowd.blocks);
+  km_emu_here = outside;
+}
+
+// ---- one block after the other, on each OS thread -------------------------------------------------------------------
+
+constexpr i64 most_at_once = 512;
+
+inline void run_tickets(Work* work) {
+  take_divisions();
+  const Place outside = km_emu_here;
+  Block* b = take_block(work->launch);
+  const Image image = checks::looks_on ? image_of(work->body) : Image();
+  __atomic_fetch_add(&work->workers, 1, __ATOMIC_RELAXED);
+  while (!b->abandoned && !stopped(work->launch)) {
+    const i64 number = __atomic_fetch_add(&work->ticket, 1, __ATOMIC_RELAXED);
+    if (number >= work->blocks) break;
+    begin(b, work->launch, work->body, image, number);
+    if (run_block(b, work)) continue;
+    run_crowd(work, work->blocks < most_at_once ? work->blocks : most_at_once, b);
+    b = nullptr;
+    break;
+  }
+  __atomic_fetch_sub(&work->workers, 1, __ATOMIC_RELAXED);
+  if (b) put_block(b);
   km_emu_here = outside;
 }
 

@@ -70,9 +70,10 @@ KM_EMU_API void km_emu_launch(Launch* launch, const Body* body) {
   Work work = {launch, body, (i64)launch->grid.x * launch->grid.y * launch->grid.z, 0, 0, 0};
   const i64 asked = launch->cooperative ? work.blocks : launch->schedule.live;
   if (asked > 0) {
+    work.workers = 1;
     run_crowd(&work, asked < work.blocks ? asked : work.blocks);
   } else {
-    i64 threads = launch->schedule.threads > 0 ? launch->schedule.threads : 512;
+    i64 threads = launch->schedule.threads > 0 ? launch->schedule.threads : most_at_once;
     if (threads > work.blocks) threads = work.blocks;
     if (threads > 1 && launch->parallel_for && !checks::looks_on) {
       launch->parallel_for(
