@@ -11,7 +11,7 @@ import numpy as np
 
 import kernelmill as km
 from kernelmill import iterators as it
-from kernelmill.algorithms.iterators import arrays_of
+from kernelmill.algorithms.sequences import arrays_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -28,10 +28,10 @@ from kernelmill.algorithms.costs import Cost
 from kernelmill.algorithms.feed_nodes import Ground, Leaf, struct_of
 from kernelmill.algorithms.folds import plan_fold
 from kernelmill.algorithms.fusion import fuse_inputs
-from kernelmill.algorithms.iterators import is_iterator
 from kernelmill.algorithms.moves import moved
 from kernelmill.algorithms.plan import Bound, Plan, Scope, build, execute, key_of, lately, remember
 from kernelmill.algorithms.reductions import Options, bind_reduction, request_of
+from kernelmill.algorithms.sequences import is_iterator
 from kernelmill.algorithms.source import assemble
 from kernelmill.algorithms.weave import Roots, weave
 from kernelmill.compiler.cpp_types import type_spelling

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kernelmill.algorithms import element_nodes as nodes
-from kernelmill.algorithms import iterators
 from kernelmill.algorithms import layout as layouts
+from kernelmill.algorithms import sequences
 from kernelmill.algorithms.arguments import Argument, outputs_of, rules_of
 from kernelmill.algorithms.feed_nodes import Ground, Leaf, Strand
 from kernelmill.algorithms.feeds import apart, moved_feeds, named_parts, out_ground
@@ -71,7 +71,7 @@ class Fused:
 def holds_iterators(inputs: tuple[Any, ...], out: Any) -> bool:
     """Return whether a call is one for this module: quick where it is not."""
     outs = out if type(out) is tuple else (out,)
-    return any(iterators.is_iterator(x) or type(x) is tuple for x in (*inputs, *outs))
+    return any(sequences.is_iterator(x) or type(x) is tuple for x in (*inputs, *outs))
 
 
 def fuse_transform(op: Op, inputs: tuple[Any, ...], out: Any) -> Fused:
@@ -274,9 +274,9 @@ def _length(named: Sequence[tuple[str, Any]]) -> int:
 
 
 def _extent(name: str, part: Any) -> int | None:
-    if iterators.is_iterator(part):
-        return iterators.length_of(part)
-    shape = iterators.shape_of(part)
+    if sequences.is_iterator(part):
+        return sequences.length_of(part)
+    shape = sequences.shape_of(part)
     if len(shape) > 1:
         raise ShapeError(
             f"`{name}` has shape {shape}; iterators are of one dimension",

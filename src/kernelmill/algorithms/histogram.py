@@ -15,9 +15,9 @@ from kernelmill.algorithms.arguments import argument, integer_of, outputs_of
 from kernelmill.algorithms.bins import MOST_BINS, Bins, edged, even, own
 from kernelmill.algorithms.feeds import Seen, seen
 from kernelmill.algorithms.histograms import MOST_CHANNELS, Request, prepare
-from kernelmill.algorithms.iterators import is_iterator
 from kernelmill.algorithms.plan import Plan, execute, key_of, lately, remember
 from kernelmill.algorithms.reduce import reduce
+from kernelmill.algorithms.sequences import is_iterator
 from kernelmill.compiler.op import WELL_KNOWN
 from kernelmill.dtypes import DType, float64, int64
 from kernelmill.errors import ArgumentError, DTypeError, ShapeError

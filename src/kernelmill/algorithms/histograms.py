@@ -28,11 +28,11 @@ from kernelmill.algorithms.feeds import (
     read_feeds,
     write_feeds,
 )
-from kernelmill.algorithms.iterators import is_iterator
 from kernelmill.algorithms.moves import moved
 from kernelmill.algorithms.plan import Bound, Cost, Scope, build
 from kernelmill.algorithms.policy import histogram_policy
 from kernelmill.algorithms.refusals import WEIGHTS
+from kernelmill.algorithms.sequences import is_iterator
 from kernelmill.algorithms.source_histogram import HistogramText, cuda_text, host_text
 from kernelmill.compiler.cpp_types import type_spelling
 from kernelmill.dtypes import DType, complex128, float64, int64

@@ -30,11 +30,9 @@ from kernelmill.algorithms.sequences import (
     TransformOutput,
     Walk,
     Zip,
-    arrays_of,
     is_iterator,
     length_of,
     shape_of,
-    with_arrays,
 )
 from kernelmill.compiler.literals import integer_text
 from kernelmill.compiler.op import Op, as_op
@@ -45,24 +43,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = [
-    "Modifier",
-    "Sequenced",
-    "arrays_of",
     "cache_modified",
     "constant",
     "counting",
     "discard",
-    "is_iterator",
-    "length_of",
     "permutation",
     "reverse",
-    "shape_of",
     "shuffle",
     "strided",
     "tabulate",
     "transform",
     "transform_output",
-    "with_arrays",
     "zip",
 ]
 

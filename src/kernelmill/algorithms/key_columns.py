@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from kernelmill.algorithms.arguments import Argument, backend_of, rules_of
 from kernelmill.algorithms.feed_nodes import Ground
 from kernelmill.algorithms.feeds import Feed, moved_feeds, read_feeds
-from kernelmill.algorithms.iterators import is_iterator
 from kernelmill.algorithms.lines import lines_of
 from kernelmill.algorithms.moves import Moved, moved
+from kernelmill.algorithms.sequences import is_iterator
 from kernelmill.errors import ArgumentError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import numpy as np
 
 from kernelmill import events
 from kernelmill.algorithms.feed_nodes import ended
-from kernelmill.algorithms.iterators import is_iterator, length_of
+from kernelmill.algorithms.sequences import is_iterator, length_of
 from kernelmill.runtime.backend import reads_host
 from kernelmill.runtime.devices import current_backend
 from kernelmill.runtime.memory import as_view, is_on_cuda

@@ -14,7 +14,7 @@ import numpy as np
 
 from kernelmill import events
 from kernelmill.algorithms import element_nodes as nodes
-from kernelmill.algorithms import iterators
+from kernelmill.algorithms import sequences
 from kernelmill.algorithms.arguments import backend_of, outputs_of, rules_of
 from kernelmill.algorithms.costs import Cost, count_flops
 from kernelmill.algorithms.feed_nodes import Ground, Position, Strand
@@ -225,7 +225,7 @@ def _prepare(operator: Op, inputs: tuple[Any, ...], out: Any) -> Bound:
 
 def _is_plain(part: Any, made: Any, stored: DType | StructType, ground: Ground) -> bool:
     """Whether one kernel of the host goes from an array to an array."""
-    if ground.target != "host" or iterators.is_iterator(part) or iterators.is_iterator(made):
+    if ground.target != "host" or sequences.is_iterator(part) or sequences.is_iterator(made):
         return False
     given = ground.arguments[id(part)].view.dtype
     simple = given == stored or (isinstance(given, DType) and isinstance(stored, DType))
@@ -275,8 +275,8 @@ _AS_IT_IS: Final = as_op(_as_it_is)
 
 def _length(name: str, part: Any, ground: Ground) -> int | None:
     """Return how many elements there are; None where there is no end."""
-    if iterators.is_iterator(part):
-        return iterators.length_of(part)
+    if sequences.is_iterator(part):
+        return sequences.length_of(part)
     shape = ground.arguments[id(part)].view.shape
     if len(shape) != 1:
         raise ShapeError(

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kernelmill.algorithms.iterators import length_of, strided
+from kernelmill.algorithms.iterators import strided
 from kernelmill.algorithms.moves import computed
 from kernelmill.algorithms.reduce import transform_reduce
+from kernelmill.algorithms.sequences import length_of
 from kernelmill.algorithms.transform import transform
 from kernelmill.compiler.op import WELL_KNOWN
 from kernelmill.errors import ArgumentError

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from kernelmill.algorithms.iterators import is_iterator
 from kernelmill.algorithms.plan import Plan, execute
 from kernelmill.algorithms.scans_by_key import (
     KeyOptions,
@@ -14,6 +13,7 @@ from kernelmill.algorithms.scans_by_key import (
     prepare_reduction_by_key,
     prepare_scan_by_key,
 )
+from kernelmill.algorithms.sequences import is_iterator
 from kernelmill.compiler.op import WELL_KNOWN, Op
 
 if TYPE_CHECKING:

@@ -32,7 +32,6 @@ from kernelmill.algorithms.feeds import (
     write_feeds,
 )
 from kernelmill.algorithms.folds import Fold, element_program, plan_fold
-from kernelmill.algorithms.iterators import is_iterator
 from kernelmill.algorithms.moves import moved
 from kernelmill.algorithms.plan import Bound, Built, Scope, aligned, build
 from kernelmill.algorithms.policy import (
@@ -45,6 +44,7 @@ from kernelmill.algorithms.policy import (
     scan_tree,
 )
 from kernelmill.algorithms.seeds import Seed, init_of, seed_of
+from kernelmill.algorithms.sequences import is_iterator
 from kernelmill.algorithms.source import storing
 from kernelmill.algorithms.source_scan import (
     RING_ROLES,

@@ -26,7 +26,6 @@ from kernelmill.algorithms.feeds import (
     write_feeds,
 )
 from kernelmill.algorithms.folds import Fold, element_program
-from kernelmill.algorithms.iterators import is_iterator, length_of
 from kernelmill.algorithms.key_columns import Column, Taken, access_of, moved_columns
 from kernelmill.algorithms.plan import Bound, Plan, Scope, aligned, build
 from kernelmill.algorithms.policy import scan_tree
@@ -39,6 +38,7 @@ from kernelmill.algorithms.scans import (
 from kernelmill.algorithms.seeds import Seed, init_of, seed_of
 from kernelmill.algorithms.select_results import Buffers, Results
 from kernelmill.algorithms.select_source import equality, truth_of
+from kernelmill.algorithms.sequences import is_iterator, length_of
 from kernelmill.algorithms.source import storing
 from kernelmill.algorithms.source_scan import (
     KeyText,

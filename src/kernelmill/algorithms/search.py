@@ -23,7 +23,6 @@ from kernelmill.algorithms.feeds import (
     moved_feeds,
     read_feeds,
 )
-from kernelmill.algorithms.iterators import is_iterator, shape_of
 from kernelmill.algorithms.moves import computed, moved
 from kernelmill.algorithms.orders import check_comparator, own_order
 from kernelmill.algorithms.plan import (
@@ -39,6 +38,7 @@ from kernelmill.algorithms.plan import (
     remember,
 )
 from kernelmill.algorithms.policy import search_policy
+from kernelmill.algorithms.sequences import is_iterator, shape_of
 from kernelmill.algorithms.source import VALUE_SLOT, assemble, storing, text_of
 from kernelmill.compiler.cpp import print_program
 from kernelmill.compiler.cpp_types import type_spelling

@@ -15,13 +15,14 @@ from kernelmill import events
 from kernelmill.algorithms.arguments import argument, integer_of
 from kernelmill.algorithms.determinism import check_determinism
 from kernelmill.algorithms.feed_nodes import ended
-from kernelmill.algorithms.iterators import counting, is_iterator, length_of, shape_of, strided
+from kernelmill.algorithms.iterators import counting, strided
 from kernelmill.algorithms.iterators import zip as zipped
 from kernelmill.algorithms.plan import Bound, Plan, execute, key_of, lately, remember
 from kernelmill.algorithms.reduce import reduce, transform_reduce
 from kernelmill.algorithms.reductions import Options, prepare_rows, request_of
 from kernelmill.algorithms.scan import exclusive_scan, inclusive_scan
 from kernelmill.algorithms.segments import SegmentRequest, prepare_segments, reads_offsets
+from kernelmill.algorithms.sequences import is_iterator, length_of, shape_of
 from kernelmill.compiler.op import WELL_KNOWN, Op, as_op, root_of
 from kernelmill.errors import ArgumentError, ShapeError
 from kernelmill.runtime.devices import Device

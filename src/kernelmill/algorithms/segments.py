@@ -24,13 +24,13 @@ from kernelmill.algorithms.feeds import (
     write_feeds,
 )
 from kernelmill.algorithms.folds import Fold, element_program, plan_fold
-from kernelmill.algorithms.iterators import arrays_of, is_iterator
 from kernelmill.algorithms.iterators import zip as zipped
 from kernelmill.algorithms.moves import computed, moved
 from kernelmill.algorithms.offsets import check_computed, check_offsets
 from kernelmill.algorithms.plan import Bound, Built, Scope, aligned, build
 from kernelmill.algorithms.policy import GROUP_TILES, records_bytes, segment_tree, segments_evenly
 from kernelmill.algorithms.refusals import SEGMENTS
+from kernelmill.algorithms.sequences import arrays_of, is_iterator
 from kernelmill.algorithms.source import storing
 from kernelmill.algorithms.source_reduce import FoldText
 from kernelmill.algorithms.source_segments import SEGMENT_WARPS, SegmentsText

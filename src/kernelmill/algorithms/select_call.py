@@ -25,7 +25,6 @@ from kernelmill.algorithms.feeds import (
     moved_feeds,
     read_feeds,
 )
-from kernelmill.algorithms.iterators import is_iterator
 from kernelmill.algorithms.lines import lines_of
 from kernelmill.algorithms.moves import moved
 from kernelmill.algorithms.plan import (
@@ -53,6 +52,7 @@ from kernelmill.algorithms.select_source import (
     host_select_source,
     truth_of,
 )
+from kernelmill.algorithms.sequences import is_iterator
 from kernelmill.compiler.op import root_of, specialize
 from kernelmill.dtypes import DType, StructType, promotion
 from kernelmill.errors import ArgumentError

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kernelmill.algorithms.arguments import given_outputs, outputs_of
 from kernelmill.algorithms.feed_nodes import Leaf, placeholder
 from kernelmill.algorithms.feeds import Reads, feeds_scope, write_feeds
-from kernelmill.algorithms.iterators import is_iterator, length_of
 from kernelmill.algorithms.select_results import Buffers
 from kernelmill.algorithms.select_source import Sinks
+from kernelmill.algorithms.sequences import is_iterator, length_of
 from kernelmill.dtypes import DType, int64
 from kernelmill.errors import ArgumentError, DTypeError, ShapeError
 

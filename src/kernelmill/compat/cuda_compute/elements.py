@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from kernelmill.algorithms import iterators as native
+from kernelmill.algorithms import sequences
 from kernelmill.algorithms.transform import transform
 from kernelmill.compat.cuda_compute.conversions import converter
 from kernelmill.compat.cuda_compute.iterator_base import IteratorBase
@@ -222,7 +223,7 @@ def writing(given: Any, count: int, made: Element | None = None, *, first: int =
 def array_of(given: Any, count: int) -> Any:
     """Return so many elements as an array, where a family takes no iterator."""
     found = reading(given, count)
-    return transform(found, lambda v: v) if native.is_iterator(found) else found
+    return transform(found, lambda v: v) if sequences.is_iterator(found) else found
 
 
 def on_host(given: Any, count: int) -> np.ndarray[Any, Any]:

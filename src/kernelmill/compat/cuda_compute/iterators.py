@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, get_args, get_type_hints
 import numpy as np
 
 from kernelmill.algorithms import iterators as native
+from kernelmill.algorithms.sequences import Modifier
 from kernelmill.compat.cuda_compute import elements, types
 from kernelmill.compat.cuda_compute.iterator_base import IteratorBase
 from kernelmill.compat.cuda_compute.op import OpKind, RawOp, operator_for
@@ -145,9 +146,9 @@ class CacheModifiedInputIterator(IteratorBase):
 
     __slots__ = ("array", "modifier")
 
-    def __init__(self, array: Any, modifier: native.Modifier = "stream") -> None:
+    def __init__(self, array: Any, modifier: Modifier = "stream") -> None:
         super().__init__()
-        allowed = get_args(native.Modifier)
+        allowed = get_args(Modifier)
         if modifier not in allowed:
             raise ValueError(f"modifier is {modifier!r}; it is one of {', '.join(allowed)}")
         found = elements.type_of(array)
