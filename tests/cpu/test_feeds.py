@@ -10,6 +10,7 @@ import pytest
 import feed_kernels
 import kernelmill as km
 from kernelmill.algorithms import iterators as it
+from kernelmill.algorithms import sequences
 from kernelmill.algorithms.feeds import read_feeds, write_feeds
 
 if TYPE_CHECKING:
@@ -222,7 +223,7 @@ def test_what_is_discarded_needs_no_memory() -> None:
     (sink,), result = write_feeds(it.discard(), (km.float32,), feeds, length=N)
     assert not sink.arguments
     assert sink.operator is None
-    assert it.is_iterator(result)
+    assert sequences.is_iterator(result)
 
 
 def test_one_text_serves_other_numbers_and_scalars() -> None:
